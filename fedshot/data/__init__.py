@@ -1,0 +1,80 @@
+"""Station 1 of the flow: data sets by name, as tensors in memory.
+
+`load("cifar10")` looks below the data root (the argument, else $FEDSHOT_DATA, else ./data) for cifar10.npz, then for
+the files as their authors publish them. `digits` is part of the package. `folder:PATH` is a folder of pictures.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fedshot.data.catalogue import SOURCES, source_of
+from fedshot.data.checks import statistics
+from fedshot.data.dataset import Dataset, Labelled
+from fedshot.data.digits import load_digits
+from fedshot.data.folder import load_folder
+from fedshot.data.locate import data_root, locate, missing
+from fedshot.errors import UserError, unknown
+
+__all__ = ["DATASETS", "SOURCES", "Dataset", "Labelled", "data_root", "load"]
+
+Loader = Callable[[str, Path, int], Dataset]  # full name, data root, seed
+
+
+def _embedded(name: str, root: Path, seed: int) -> Dataset:
+    if name != "digits":
+        raise UserError(f"unknown data set {name!r}: digits has no variants, write 'digits'")
+    return load_digits()
+
+
+def _published(name: str, root: Path, seed: int) -> Dataset:
+    source = source_of(name)
+    found = locate(source, root)
+    if found is None:
+        raise missing(source, root)
+    parts = found.read()
+    for part in (parts.train, parts.test):
+        if tuple(part.images.shape[1:]) != source.shape:
+            raise UserError(
+                f"{found.place / found.files[0]} is not {source.title}: its images are "
+                f"{tuple(part.images.shape[1:])}, those of {source.name} are {source.shape} (channels, height, width)"
+            )
+    mean, std = (source.mean, source.std) if source.mean else statistics(parts.train.images)
+    class_names = parts.class_names or source.class_names
+    return Dataset(source.name, parts.train, parts.test, class_names, mean, std, source.augmentation, parts.groups)
+
+
+def _pictures(name: str, root: Path, seed: int) -> Dataset:
+    path = name.partition(":")[2]
+    return load_folder(Path(path).expanduser() if path else root, name, seed)
+
+
+DATASETS: dict[str, Loader] = {
+    "digits": _embedded,
+    "mnist": _published,
+    "fashion_mnist": _published,
+    "cifar10": _published,
+    "cifar100": _published,
+    "svhn": _published,
+    "tiny_imagenet": _published,
+    "emnist": _published,
+    "folder": _pictures,
+}
+
+
+def load(name: str, root: Path | None = None, seed: int = 1) -> Dataset:
+    """The data set of that name on the CPU: images uint8 (N, channels, H, W), labels int64 (N,).
+
+    Args:
+        name: a key of DATASETS; `emnist:SPLIT` for a split of EMNIST; `folder:PATH` for a folder of pictures, relative
+            to the current directory, or `folder` for the data root itself.
+        root: the folder with the data sets; None means $FEDSHOT_DATA, else ./data.
+        seed: draws the test part of a folder that has none; no other data set uses it.
+
+    >>> digits = load("digits")
+    >>> len(digits.train), len(digits.test), digits.shape
+    (1437, 360, (1, 8, 8))
+    """
+    base = name.partition(":")[0]
+    if base not in DATASETS:
+        raise unknown("data set", name, DATASETS)
+    return DATASETS[base](name, data_root(root), seed)

@@ -1,0 +1,70 @@
+"""Fusion rules by name: uploads in, a predictor out."""
+
+from collections.abc import Callable
+
+from fedshot.errors import UserError, unknown
+from fedshot.fusion.average import average
+from fedshot.fusion.features import batch_moments, features, moments, nearest_prototype, noise_informed, released
+from fedshot.fusion.rule import Fusion, Member, Outputs, Predictor
+from fedshot.fusion.transport import otfusion
+from fedshot.fusion.votes import class_weighted, logits, probabilities, typicality
+from fedshot.options import bind
+
+__all__ = [
+    "FUSIONS",
+    "Fusion",
+    "Member",
+    "Outputs",
+    "Predictor",
+    "average",
+    "batch_moments",
+    "class_weighted",
+    "features",
+    "fusion_factory",
+    "logits",
+    "make_fusion",
+    "moments",
+    "nearest_prototype",
+    "noise_informed",
+    "otfusion",
+    "probabilities",
+    "released",
+    "typicality",
+]
+
+FUSIONS: dict[str, Callable[..., Fusion]] = {
+    "average": average,
+    "otfusion": otfusion,
+    "features": features,
+    "noise_informed": noise_informed,
+    "released": released,
+    "logits": logits,
+    "probabilities": probabilities,
+    "class_weighted": class_weighted,
+    "typicality": typicality,
+    "moments": moments,
+    "batch_moments": batch_moments,
+    "nearest_prototype": nearest_prototype,
+}
+
+
+def fusion_factory(name: str) -> Callable[..., Fusion]:
+    if name not in FUSIONS:
+        raise unknown("fusion rule", name, FUSIONS)
+    return FUSIONS[name]
+
+
+def make_fusion(text: str) -> Fusion:
+    """A rule from its name, with options after a colon.
+
+    >>> make_fusion("features:weights=uniform,scale=unit").name
+    'features'
+    """
+    name, _, settings = text.partition(":")
+    given: dict[str, str] = {}
+    for setting in filter(None, settings.split(",")):
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise UserError(f"option {setting!r} of fusion rule {name!r}: write it as key=value")
+        given[key] = value
+    return bind(fusion_factory(name), given, f"fusion rule {name!r}")

@@ -1,0 +1,118 @@
+"""Methods by name. A method is composed of small parts; a variant is its parent with one part replaced."""
+
+import importlib.util
+import inspect
+import typing
+from collections.abc import Callable
+from pathlib import Path
+
+from fedshot.errors import UserError, unknown
+from fedshot.method import Method
+from fedshot.methods.align_uniform import align_uniform
+from fedshot.methods.annealed_anchors import annealed_anchors
+from fedshot.methods.aurora import aurora
+from fedshot.methods.baselines import ensemble, fedavg, fedproto, otfusion
+from fedshot.methods.dual_head import dual_head
+from fedshot.methods.etf import etf
+from fedshot.methods.etf_annealed_uncertainty import etf_annealed_uncertainty
+from fedshot.methods.etf_decoupled import etf_decoupled
+from fedshot.methods.etf_entropy import etf_entropy
+from fedshot.methods.etf_regularised import etf_regularised
+from fedshot.methods.etf_uncertainty import etf_uncertainty
+from fedshot.methods.fafi import fafi
+from fedshot.methods.fedetf import fedetf
+from fedshot.methods.gated_supcon import gated_supcon
+from fedshot.methods.random_anchors import random_anchors
+from fedshot.methods.raw_supcon import raw_supcon
+from fedshot.methods.sliding_anchors import sliding_anchors
+
+METHODS: dict[str, Callable[..., Method]] = {
+    "fafi": fafi,
+    "random_anchors": random_anchors,
+    "annealed_anchors": annealed_anchors,
+    "etf": etf,
+    "sliding_anchors": sliding_anchors,
+    "etf_entropy": etf_entropy,
+    "etf_uncertainty": etf_uncertainty,
+    "etf_annealed_uncertainty": etf_annealed_uncertainty,
+    "etf_decoupled": etf_decoupled,
+    "etf_regularised": etf_regularised,
+    "aurora": aurora,
+    "dual_head": dual_head,
+    "align_uniform": align_uniform,
+    "gated_supcon": gated_supcon,
+    "raw_supcon": raw_supcon,
+    "fedavg": fedavg,
+    "ensemble": ensemble,
+    "fedproto": fedproto,
+    "fedetf": fedetf,
+    "otfusion": otfusion,
+}
+
+ALIASES: dict[str, str] = {  # the tags of the research notes
+    "V4": "fafi",
+    "V5a": "random_anchors",
+    "V6a": "annealed_anchors",
+    "V7": "etf",
+    "V8": "sliding_anchors",
+    "V9": "etf_entropy",
+    "V10": "etf_uncertainty",
+    "V11": "etf_annealed_uncertainty",
+    "V12": "etf_decoupled",
+    "V13": "etf_regularised",
+    "V14": "aurora",
+    "V17": "dual_head",
+    "V20": "align_uniform",
+    "V23": "gated_supcon",
+    "V24": "raw_supcon",
+}
+
+
+def canonical(name: str) -> str:
+    """The name in METHODS for a name or an alias in any case; the path of a variant's file as it is.
+
+    >>> canonical("v12")
+    'etf_decoupled'
+    """
+    if ".py" in name:
+        return name
+    aliases = {alias.lower(): method for alias, method in ALIASES.items()}
+    found = aliases.get(name.lower(), name.lower().replace("-", "_"))
+    if found not in METHODS:
+        raise unknown("method", name, [*METHODS, *ALIASES])
+    return found
+
+
+def factory_of(name: str) -> Callable[..., Method]:
+    """The function that makes a method: from METHODS, or from a file FILE.py or FILE.py:function."""
+    name = canonical(name)
+    return METHODS[name] if name in METHODS else _from_file(name)
+
+
+def _from_file(reference: str) -> Callable[..., Method]:
+    path, _, wanted = reference.partition(":")
+    if not Path(path).is_file():
+        raise UserError(f"there is no file {path!r} to read a method from")
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{path!r} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UserError(f"{path} does not run: {type(error).__name__}: {error}") from error
+    makers = {
+        name: value
+        for name, value in vars(module).items()
+        if inspect.isfunction(value)
+        and value.__module__ == module.__name__
+        and typing.get_type_hints(value).get("return") is Method
+    }
+    if wanted and wanted not in makers:
+        raise unknown(f"method in {path}", wanted, makers)
+    if not wanted and len(makers) != 1:
+        names = ", ".join(makers) or "none"
+        raise UserError(
+            f"{path} must define one function that returns a Method, or name one as {path}:NAME; has {names}"
+        )
+    return makers[wanted or next(iter(makers))]

@@ -1,0 +1,30 @@
+"""One formula a file; every loss is a pure function.
+
+None reads a value back to the host or has a shape that depends on the data, so a step that calls them can be captured
+in a CUDA graph; masks go through masked_fill, because torch.where copies a plain number from the host. None changes
+precision: under autocast call them on float32 features with autocast off, because a similarity divided by 0.07 does
+not survive 8 bits.
+"""
+
+from fedshot.local.losses.agreement import view_agreement
+from fedshot.local.losses.alignment import cosine, cosine_present, mean_cosine, mse_all, mse_present
+from fedshot.local.losses.alignment_uniformity import uniformity, view_alignment
+from fedshot.local.losses.cross_entropy import balanced_softmax, cross_entropy
+from fedshot.local.losses.prototypes import prototype_feature, prototype_prototype
+from fedshot.local.losses.supcon import supcon
+
+__all__ = [
+    "balanced_softmax",
+    "cosine",
+    "cosine_present",
+    "cross_entropy",
+    "mean_cosine",
+    "mse_all",
+    "mse_present",
+    "prototype_feature",
+    "prototype_prototype",
+    "supcon",
+    "uniformity",
+    "view_agreement",
+    "view_alignment",
+]

@@ -1,0 +1,91 @@
+"""Jobs on this machine: one after the other here, or side by side in worker processes.
+
+Results do not depend on which: every client draws from its own streams and computes on one thread.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.queues import SimpleQueue
+
+from fedshot.engines.job import Done, Job, Told
+from fedshot.local.work import train_client
+from fedshot.setting import prepare
+from fedshot.store import ClientSummary, RunFolder
+
+
+class WorkerLost(RuntimeError):
+    """A worker process died. Finished clients are on disk."""
+
+
+def train_jobs(jobs: Sequence[Job], workers: int, told: Told) -> Iterator[Done]:
+    """Trains all jobs, the largest first, and yields each as it ends."""
+    ordered = sorted(jobs, key=lambda job: -job.samples * job.spec.epochs)
+    workers = min(workers, len(ordered))
+    if workers <= 1 or any(job.device != "cpu" for job in ordered):
+        for job in ordered:
+            yield job, _train(job, lambda epoch, job=job: told(job, epoch))
+    else:
+        yield from _side_by_side(ordered, workers, told)
+
+
+def _side_by_side(jobs: Sequence[Job], workers: int, told: Told) -> Iterator[Done]:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fedshot.engines.local"])  # torch is imported once, not once a worker
+    messages: SimpleQueue[tuple[int, int] | None] = context.SimpleQueue()
+    listener = threading.Thread(target=_listen, args=(messages, jobs, told), daemon=True)
+    listener.start()
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(messages,))
+    try:
+        futures: dict[Future[ClientSummary], Job] = {pool.submit(_work, i, job): job for i, job in enumerate(jobs)}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    except BrokenProcessPool:
+        raise WorkerLost("a worker process died, perhaps for want of memory; finished clients are kept") from None
+    finally:
+        _stop(pool)
+        messages.put(None)
+        listener.join()
+
+
+def _stop(pool: ProcessPoolExecutor) -> None:
+    """Ends the workers at once: after an interrupt nobody wants to wait for the clients under way."""
+    processes = list((pool._processes or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join()
+
+
+def _listen(messages: "SimpleQueue[tuple[int, int] | None]", jobs: Sequence[Job], told: Told) -> None:
+    while (message := messages.get()) is not None:
+        number, epoch = message
+        told(jobs[number], epoch)
+
+
+_messages: "SimpleQueue[tuple[int, int] | None] | None" = None  # of a worker process, set when it starts
+
+
+def _start_worker(messages: "SimpleQueue[tuple[int, int] | None]") -> None:
+    global _messages
+    _messages = messages
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def _work(number: int, job: Job) -> ClientSummary:
+    def tell(epoch: int) -> None:
+        if _messages is not None:
+            _messages.put((number, epoch))
+
+    return _train(job, tell)
+
+
+def _train(job: Job, tell: Callable[[int], None]) -> ClientSummary:
+    setting = prepare(job.spec, job.data_root, job.device)
+    return train_client(setting, job.client, RunFolder(job.folder), tell)

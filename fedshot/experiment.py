@@ -1,0 +1,154 @@
+"""The whole flow on one page: data → partition → local training → upload → fusion → evaluation → record."""
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from fedshot.engines import Job, Told, train_jobs
+from fedshot.errors import UserError
+from fedshot.evaluate import Alone, evaluate_alone
+from fedshot.local.work import one_thread, peak_memory
+from fedshot.record import ClientRecord, Cost, Final, Point, Record, commit, versions
+from fedshot.server import Received, fuse_and_score, receive, sent
+from fedshot.setting import Setting, prepare
+from fedshot.spec import Spec
+from fedshot.store import RunFolder, write_atomic
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Where and how a run is computed. None of it changes a result on the CPU."""
+
+    data_root: Path | None = None
+    device: str = "cpu"
+    workers: int = 1
+    resume: bool = False  # keep clients that an earlier, interrupted run of the same spec finished
+
+
+def silent(job: Job, epoch: int) -> None:
+    """Tells nobody."""
+
+
+def run(spec: Spec, out: Path | None = None, execution: Execution = Execution(), told: Told = silent) -> Record:  # noqa: B008
+    """One experiment. Its files stay in `out`, or nowhere if that is None."""
+    if out is None:
+        with tempfile.TemporaryDirectory() as scratch:
+            return run(spec, Path(scratch) / "run", execution, told)
+    (outcome,) = run_all([(spec, out)], execution, told)
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def run_all(
+    requests: Sequence[tuple[Spec, Path]],
+    execution: Execution = Execution(),  # noqa: B008 - frozen
+    told: Told = silent,
+) -> Iterator[Record | Exception]:
+    """Many experiments, in the order asked; their clients share the workers. One that fails does not stop the others."""
+    settings = [prepare(spec, execution.data_root, execution.device) for spec, _ in requests]
+    folders = [RunFolder(out) for _, out in requests]
+    for setting, folder in zip(settings, folders, strict=True):
+        folder.begin(setting.spec, execution.resume)
+    jobs = [job for s, f in zip(settings, folders, strict=True) for job in jobs_of(s, f, execution)]
+    waiting = {folder.path: sum(job.folder == folder.path for job in jobs) for folder in folders}
+    outcomes: dict[Path, Record | Exception] = {}
+
+    def finish(path: Path) -> None:
+        index = [folder.path for folder in folders].index(path)
+        try:
+            outcomes[path] = finish_run(settings[index], folders[index])
+        except (UserError, RuntimeError) as error:
+            outcomes[path] = error
+
+    for path in [path for path, left in waiting.items() if left == 0]:
+        finish(path)
+    for job, _ in train_jobs(jobs, execution.workers, told):
+        waiting[job.folder] -= 1
+        if waiting[job.folder] == 0:
+            finish(job.folder)
+    yield from (outcomes[folder.path] for folder in folders)
+
+
+def jobs_of(setting: Setting, folder: RunFolder, execution: Execution) -> list[Job]:
+    """The clients that still have to train."""
+    sizes = setting.partition.sizes
+    return [
+        Job(setting.spec, k, sizes[k], folder.path, execution.data_root, execution.device)
+        for k in range(setting.spec.clients)
+        if folder.finished(k) is None
+    ]
+
+
+def finish_run(setting: Setting, folder: RunFolder) -> Record:
+    """The server's part: every evaluation point fused and scored, the record written."""
+    spec, rule, started = setting.spec, {"asked": setting.fusion}, time.perf_counter()
+    with one_thread(setting.device):
+        curve = []
+        for epoch in spec.evaluate_at:
+            final = epoch == spec.epochs
+            received = receive(setting, folder, setting.fusion.needs, None if final else epoch)
+            fused = fuse_and_score(setting, received.members, rule)["asked"]
+            curve.append(Point(epoch=epoch, **fused.metrics.model_dump(include=set(Point.model_fields))))
+        alone = evaluate_alone(received.members, setting.data.test, setting.task)
+    folder.gather_telemetry(spec.clients)
+    clients = client_records(setting, folder, received, alone)
+    record = Record(
+        spec=spec,
+        partition=setting.partition.summary(),
+        clients=clients,
+        curve=tuple(curve),
+        final=Final(
+            **fused.metrics.model_dump(),
+            epoch=spec.epochs,
+            fusion=spec.fusion or setting.fusion.name,
+            inductive=setting.fusion.inductive,
+            phases=setting.method.phases,
+            oracle_routing=alone.oracle_routing,
+        ),
+        cost=Cost(
+            client_seconds=sum(c.seconds for c in clients),
+            slowest_client_seconds=max(c.seconds for c in clients),
+            server_seconds=time.perf_counter() - started,
+            upload_bytes=sum(c.upload_bytes for c in clients),
+            peak_memory_bytes=peak_memory_of(setting, folder),
+            models_kept=fused.models_kept,
+        ),
+        versions=versions(),
+        device=torch.cuda.get_device_name(setting.device) if setting.device.type == "cuda" else "cpu",
+        commit=commit(),
+    ).sealed()
+    write_atomic(folder.record, record.model_dump_json(indent=1).encode())
+    folder.drop_snapshots()
+    return record
+
+
+def client_records(setting: Setting, folder: RunFolder, received: Received, alone: Alone) -> tuple[ClientRecord, ...]:
+    """Each client: what it sent for this fusion rule, what it cost, how good it is alone."""
+    uploads = {m.upload.header.client: sent(m.upload, setting.fusion) for m in received.members}
+    accuracy = dict(zip(uploads, alone.accuracies, strict=True))
+    records = []
+    for number in range(setting.spec.clients):
+        summary, upload = folder.finished(number), uploads.get(number)
+        if summary is None:
+            raise RuntimeError(f"client {number} has not finished")
+        records.append(
+            ClientRecord(
+                **summary.model_dump(include={"id", "samples", "validation_samples", "seconds"}),
+                upload_bytes=len(upload.to_bytes()) if upload else 0,
+                upload_sha256=upload.sha256 if upload else None,
+                accuracy_alone=accuracy.get(number),
+                skipped=received.missing.get(number),
+            )
+        )
+    return tuple(records)
+
+
+def peak_memory_of(setting: Setting, folder: RunFolder) -> int:
+    """The largest of any client's process and the server's."""
+    summaries = [folder.finished(number) for number in range(setting.spec.clients)]
+    return max(peak_memory(setting.device), *(s.peak_memory_bytes for s in summaries if s))

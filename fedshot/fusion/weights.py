@@ -1,0 +1,61 @@
+"""How much each client counts: for a whole vote (K,), or class by class (K, C). Columns add up to 1."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedshot.errors import UserError
+from fedshot.fusion.rule import Member
+
+ClientWeights = Literal["samples", "sqrt_samples", "uniform"]
+PrototypeWeights = Literal["uniform", "samples", "class_counts", "reliability"]
+
+
+def samples(members: Sequence[Member]) -> Tensor:
+    """n_k / n."""
+    n = torch.tensor([float(m.upload.header.samples) for m in members])
+    return n / n.sum()
+
+
+def sqrt_samples(members: Sequence[Member]) -> Tensor:
+    """sqrt(n_k), made to add up to 1."""
+    root = samples(members).sqrt()
+    return root / root.sum()
+
+
+def uniform(members: Sequence[Member]) -> Tensor:
+    """1 / K."""
+    return torch.full((len(members),), 1 / len(members))
+
+
+def reliability(members: Sequence[Member]) -> Tensor:
+    """Proportional to the accuracy that each client reached on the images that it held back."""
+    scores = [m.upload.header.validation_accuracy for m in members]
+    if any(score is None for score in scores):
+        raise UserError("reliability needs clients that held back validation images: train with --validation 0.1")
+    accuracy = torch.tensor([float(score or 0.0) for score in scores])
+    return accuracy / accuracy.sum() if accuracy.sum() > 0 else uniform(members)
+
+
+def class_counts(members: Sequence[Member], power: float = 1.0) -> Tensor:
+    """n_ky^power / sum_j n_jy^power, (K, C). A class that nobody holds is shared evenly."""
+    n = torch.tensor([m.upload.header.class_counts for m in members], dtype=torch.float32)
+    # 0 ** 0 would count a client that never saw the class
+    raised = torch.where(n > 0, n**power, 0.0)
+    total = raised.sum(0)
+    return torch.where(total > 0, raised / total.clamp(min=1e-12), 1 / len(members))
+
+
+CLIENT_WEIGHTS: dict[str, Callable[[Sequence[Member]], Tensor]] = {
+    "samples": samples,
+    "sqrt_samples": sqrt_samples,
+    "uniform": uniform,
+}
+PROTOTYPE_WEIGHTS: dict[str, Callable[[Sequence[Member]], Tensor]] = {
+    "uniform": uniform,
+    "samples": samples,
+    "class_counts": class_counts,
+    "reliability": reliability,
+}

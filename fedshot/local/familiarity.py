@@ -1,0 +1,46 @@
+"""How far an image lies from what a client knows: class means and covariance of unit features."""
+
+import torch
+from torch import Tensor
+
+
+def familiarity(features: Tensor, labels: Tensor, held_out: Tensor, classes: int) -> dict[str, Tensor]:
+    """Class means, the covariance within classes, and how far held-out images lie from their nearest class mean.
+
+    Args:
+        features: unit features of the training images, (N, d).
+        held_out: unit features of the validation images, (M, d).
+    """
+    means = class_means(features, labels, classes)
+    centred = features - means[labels]
+    covariance = centred.T @ centred / len(features)
+    held = torch.bincount(labels, minlength=classes) > 0
+    distances = nearest_distance(held_out, means, held, covariance)
+    return {"means": means, "covariance": covariance, "distances": distances.sort().values}
+
+
+def nearest_distance(features: Tensor, means: Tensor, held: Tensor, covariance: Tensor, shrink: float = 0.1) -> Tensor:
+    """min over held classes c of the squared Mahalanobis distance (f - m_c)^T S^-1 (f - m_c), (N,).
+
+    S is the covariance (d, d) shrunk towards a multiple of the identity of the same trace.
+
+    >>> nearest_distance(torch.tensor([[2.0, 0.0]]), torch.zeros(1, 2), torch.tensor([True]), torch.eye(2))
+    tensor([4.])
+    """
+    width = len(covariance)
+    spread = covariance.diagonal().mean().clamp(min=1e-8)
+    shrunk = (1 - shrink) * covariance + shrink * spread * torch.eye(width, device=covariance.device)
+    root = torch.linalg.cholesky(shrunk)
+    whiten = lambda x: torch.linalg.solve_triangular(root, x.T, upper=False).T  # noqa: E731 - used twice, here only
+    distances = torch.cdist(whiten(features), whiten(means)).square()  # (N, C)
+    return distances.masked_fill(~held, torch.inf).amin(1)
+
+
+def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Mean feature of each class, (C, d); zeros for a class without images.
+
+    >>> class_means(torch.tensor([[1.0], [3.0]]), torch.tensor([1, 1]), classes=2)
+    tensor([[0.], [2.]])
+    """
+    member = torch.nn.functional.one_hot(labels, classes).to(features)  # (N, C)
+    return member.T @ features / member.sum(0).clamp(min=1)[:, None]

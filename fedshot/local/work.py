@@ -1,0 +1,88 @@
+"""One client's whole work, wherever it runs: train alone, write the one upload (and snapshots) to the run's folder."""
+
+import resource
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from fedshot.local.statistics import accuracy, statistics
+from fedshot.local.telemetry import Row
+from fedshot.local.train import TrainingDiverged, frozen_copy, train
+from fedshot.method import Client
+from fedshot.models import Classifier
+from fedshot.setting import Setting
+from fedshot.store import ClientSummary, RunFolder
+from fedshot.upload import SECTIONS, Header, Upload, make_upload
+
+
+def train_client(setting: Setting, number: int, folder: RunFolder, tell: Callable[[int], None]) -> ClientSummary:
+    """Trains one client and leaves its files in the folder; `tell(epoch)` is called after each epoch."""
+    client = setting.client(number)
+    if isinstance(client, str):
+        samples = len(setting.partition.indices[number])
+        summary = ClientSummary(id=number, samples=samples, skipped=client)
+        folder.finish_client(summary, [])
+        return summary
+    spec, rows, skipped = setting.spec, list[Row](), None
+    started = time.perf_counter()
+
+    def at_epoch(epoch: int, model: Classifier, row: Row) -> None:
+        rows.append(row)
+        if epoch == spec.epochs:
+            folder.write_upload(upload_of(setting, client, model, SECTIONS))
+        elif epoch in spec.evaluate_at:
+            folder.write_upload(upload_of(setting, client, model, setting.fusion.needs), epoch)
+        tell(epoch)
+
+    with one_thread(setting.device):
+        try:
+            train(client, setting.method.objective(client), setting.method.views, spec, at_epoch)
+        except TrainingDiverged as reason:
+            skipped = str(reason)
+    summary = ClientSummary(
+        id=number,
+        samples=len(client.train),
+        validation_samples=len(client.validation) if client.validation else 0,
+        seconds=time.perf_counter() - started,
+        peak_memory_bytes=peak_memory(setting.device),
+        skipped=skipped,
+    )
+    folder.finish_client(summary, rows)
+    return summary
+
+
+def upload_of(setting: Setting, client: Client, model: Classifier, sections: Collection[str]) -> Upload:
+    """What a client would send now. The live model is copied, never touched."""
+    still = frozen_copy(model)
+    header = Header(
+        client=client.id,
+        samples=len(client.train),
+        class_counts=client.class_counts,
+        method=setting.method.name,
+        precision=setting.spec.upload_precision,
+        validation_accuracy=accuracy(client, still, client.validation) if client.validation else None,
+    )
+    return make_upload(header, {"weights": still.state_dict(), **statistics(client, still, sections)})
+
+
+@contextmanager
+def one_thread(device: torch.device) -> Iterator[None]:
+    """One thread on the CPU: sums do not depend on how many cores or workers there are, so results are bit-equal."""
+    if device.type != "cpu":
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes at the highest point so far: of the device's tensors, or of this process on the CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,47 @@
+"""A small residual network that trains on one CPU core."""
+
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from fedshot.models.encoder import Encoder
+from fedshot.models.layers import ConvNorm, Residual, basic_block
+from fedshot.models.wiring import FEATURES, Wiring
+
+
+class Cnn(Encoder):
+    """A stem, then convolutions of stride 2 with one residual block after the first of them; the mean at the end.
+
+    `widths` are the channels of the stem and of each halving after it.
+    """
+
+    def __init__(self, channels: int, norm: str, stem_stride: int, widths: tuple[int, ...]) -> None:
+        super().__init__()
+        self.stem = ConvNorm((channels, widths[0]), norm, stride=stem_stride)
+        halvings = [ConvNorm(pair, norm, stride=2) for pair in pairwise(widths)]
+        self.layers = nn.Sequential(halvings[0], basic_block((widths[1], widths[1]), 1, norm), *halvings[1:])
+        self.width = widths[-1]
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = self.layers(self.stem(images))  # (B, width, h, w)
+        return maps.mean(dim=(2, 3))  # (B, width)
+
+    def wiring(self) -> Wiring:
+        group = "stem"
+        wiring = self.stem.wiring(None, group).within("stem")
+        for index, layer in enumerate(self.layers):
+            name = f"layers.{index}"
+            if isinstance(layer, Residual):
+                wiring |= layer.wiring(group, group, name).within(name)
+            elif isinstance(layer, ConvNorm):
+                target = FEATURES if index == len(self.layers) - 1 else name
+                wiring |= layer.wiring(group, target).within(name)
+                group = target
+        return wiring
+
+
+def cnn(shape: tuple[int, int, int], norm: str) -> Cnn:
+    """128 features for images up to 16 pixels a side; 256 for larger ones, whose stem halves the map at once."""
+    if max(shape[1:]) <= 16:
+        return Cnn(shape[0], norm, 1, (32, 64, 128))
+    return Cnn(shape[0], norm, 2, (32, 64, 128, 256))

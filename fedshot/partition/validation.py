@@ -1,0 +1,48 @@
+"""A validation part of a client's own data, for every choice that must not look at the test set."""
+
+import numpy as np
+
+from fedshot.errors import UserError
+from fedshot.partition.pools import Indices
+from fedshot.seeds import stream_seed
+
+
+def hold_out(
+    indices: Indices, share: float, seed: int, client: int, labels: Indices | None = None
+) -> tuple[Indices, Indices]:
+    """Take a validation share from the samples of one client: (train, validation), both sorted.
+
+    Args:
+        indices: the client's samples, (n,).
+        share: in [0, 1); round(share·n) samples are held out, never all of them.
+        client: its number; every client draws from the stream ("validation", client) of the seed.
+        labels: of the whole data set, (N,). With them, each class gives its share, to the nearest whole sample that
+            the total allows, and keeps a training sample as long as another class can give instead.
+
+    >>> train, validation = hold_out(np.arange(10), 0.2, seed=1, client=0, labels=np.arange(10) // 5)
+    >>> len(train), (validation // 5).tolist()
+    (8, [0, 1])
+    """
+    if not 0 <= share < 1:
+        raise UserError(f"a validation share of {share} is not possible: give a number from 0 to below 1, e.g. 0.1")
+    samples = np.sort(np.asarray(indices, dtype=np.int64))
+    wanted = min(round(share * len(samples)), max(len(samples) - 1, 0))
+    random = np.random.default_rng(stream_seed(seed, "validation", client))
+    mine = np.zeros_like(samples) if labels is None else labels[samples]
+    strata = [samples[mine == label] for label in np.unique(mine)]
+    quotas = _quotas(np.array([len(stratum) for stratum in strata]), wanted, share, random)
+    picked = [random.permutation(stratum)[:quota] for stratum, quota in zip(strata, quotas, strict=True)]
+    validation = np.sort(np.concatenate([samples[:0], *picked]))
+    return np.setdiff1d(samples, validation, assume_unique=True), validation
+
+
+def _quotas(sizes: Indices, wanted: int, share: float, random: np.random.Generator) -> list[int]:
+    """How many each class gives, summing to `wanted`: ⌊share·n_c⌋, then by largest remainder, (C,)."""
+    quotas = np.floor(share * sizes).astype(np.int64)
+    for _ in range(wanted - int(quotas.sum())):
+        exhausted = quotas >= sizes
+        emptied = quotas + 1 >= sizes
+        # the last key counts first: never beyond the class, then not the last one of a class, then what is still due
+        order = np.lexsort((random.random(len(sizes)), quotas - share * sizes, emptied, exhausted))
+        quotas[order[0]] += 1
+    return quotas.tolist()

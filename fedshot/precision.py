@@ -1,0 +1,49 @@
+"""How weights travel: float32, bfloat16, or int8 with one scale for each output channel."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Precision = Literal["fp32", "bf16", "int8"]
+_SCALE = "#scale"  # suffix of the tensor that holds the scales of an int8 tensor
+
+
+def pack(tensors: Mapping[str, Tensor], precision: Precision) -> dict[str, Tensor]:
+    """Matrices and filters in the given precision; vectors, scalars and integers stay as they are.
+
+    int8: q = round(w / s), s = max|w| / 127 for each row of the first axis.
+
+    >>> packed = pack({"w": torch.tensor([[1.0, -0.5], [0.0, 0.0]])}, "int8")
+    >>> packed["w"], packed["w#scale"]
+    (tensor([[127, -64], [  0,   0]], dtype=torch.int8), tensor([0.0079, 0.0000]))
+    """
+    packed: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if precision == "fp32" or tensor.ndim < 2 or not tensor.is_floating_point():
+            packed[name] = tensor
+        elif precision == "bf16":
+            packed[name] = tensor.bfloat16()
+        else:
+            rows = tensor.flatten(1)
+            scale = rows.abs().amax(1) / 127
+            # a row of zeros has scale 0 and stays 0
+            quotient = rows / torch.where(scale > 0, scale, torch.ones_like(scale))[:, None]
+            packed[name] = quotient.round().to(torch.int8).view_as(tensor)
+            packed[name + _SCALE] = scale
+    return packed
+
+
+def unpack(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The inverse of `pack`, up to its rounding, in float32."""
+    plain: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if name.endswith(_SCALE) and name.removesuffix(_SCALE) in tensors:
+            continue
+        scale = tensors.get(name + _SCALE)
+        if scale is not None and tensor.ndim >= 1 and scale.shape == tensor.shape[:1]:
+            plain[name] = tensor.float() * scale.view(-1, *[1] * (tensor.ndim - 1))
+        else:
+            plain[name] = tensor.float() if tensor.is_floating_point() else tensor
+    return plain

@@ -1,0 +1,110 @@
+"""What came out of an experiment: one JSON file with everything that the numbers depend on."""
+
+import hashlib
+import json
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedshot import __version__
+from fedshot.evaluate import Metrics
+from fedshot.spec import Spec
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class ClientRecord(Frozen):
+    """One client: what it held, what it sent, what it cost, and how good it is without the others."""
+
+    id: int
+    samples: int
+    validation_samples: int
+    upload_bytes: int
+    upload_sha256: str | None
+    seconds: float
+    accuracy_alone: float | None = None
+    skipped: str | None = None  # why nothing of this client was fused
+
+
+class Point(Frozen):
+    """An evaluation point: the snapshots of all clients after that epoch, fused and scored."""
+
+    epoch: int
+    accuracy: float
+    balanced_accuracy: float
+    nll: float
+
+
+class Final(Metrics):
+    """The last evaluation point, in full."""
+
+    epoch: int
+    fusion: str
+    inductive: bool
+    phases: int
+    oracle_routing: float
+
+
+class Cost(Frozen):
+    """What the run cost. Seconds and memory are measured; they differ from run to run."""
+
+    client_seconds: float  # of all clients together
+    slowest_client_seconds: float
+    server_seconds: float
+    upload_bytes: int  # of all clients together
+    peak_memory_bytes: int
+    models_kept: int  # how many models answer at inference
+
+
+class Record(Frozen):
+    """One run, from what was asked to what came out."""
+
+    spec: Spec
+    partition: dict[str, Any]
+    clients: tuple[ClientRecord, ...]
+    curve: tuple[Point, ...]
+    final: Final
+    cost: Cost
+    versions: dict[str, str]
+    device: str
+    commit: str | None
+    findings: tuple[str, ...] = ()
+    result_sha256: str = Field("", description="hash of all that does not depend on the clock")
+
+    def sealed(self) -> "Record":
+        """The record with the hash of its results."""
+        kept = self.model_dump(mode="json", include={"spec", "partition", "clients", "curve", "final", "findings"})
+        kept["clients"] = [{**client, "seconds": None} for client in kept["clients"]]
+        digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+        return self.model_copy(update={"result_sha256": digest})
+
+
+def versions() -> dict[str, str]:
+    """Of everything that computes."""
+    import numpy
+    import torch
+
+    return {
+        "fedshot": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "platform": platform.platform(),
+    }
+
+
+def commit() -> str | None:
+    """The commit of fedshot's own source, where it runs from a checkout; with a + if the checkout was changed."""
+    here = Path(__file__).parent
+    try:
+        run = lambda *words: subprocess.run(  # noqa: E731
+            ["git", "-C", str(here), *words], capture_output=True, text=True, check=True, timeout=5
+        ).stdout.strip()
+        return run("rev-parse", "HEAD") + ("+" if run("status", "--porcelain", "--", str(here)) else "")
+    except (OSError, subprocess.SubprocessError):
+        return None

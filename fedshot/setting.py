@@ -1,0 +1,110 @@
+"""A spec made concrete: the data, their partition, the method and the task, before anything is trained."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedshot.data import load
+from fedshot.data.dataset import Dataset
+from fedshot.errors import UserError, unknown
+from fedshot.fusion import Fusion, make_fusion
+from fedshot.method import Client, Method
+from fedshot.methods import canonical, factory_of
+from fedshot.models import ENCODERS, default_encoder
+from fedshot.options import bind, resolve
+from fedshot.partition import Partition, hold_out, split
+from fedshot.spec import Spec
+from fedshot.task import Task
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything that clients and server agree on."""
+
+    spec: Spec  # complete
+    method: Method
+    fusion: Fusion
+    data: Dataset  # on the device
+    partition: Partition
+    task: Task
+    device: torch.device
+
+    def client(self, number: int) -> Client | str:
+        """A client ready to train, or why it cannot."""
+        indices, held_out = self._indices(number)
+        if len(indices) < 2:
+            return "no samples" if len(indices) == 0 else "1 sample: BatchNorm needs two"
+        train = self.data.train[torch.from_numpy(indices).to(self.device)]
+        validation = self.data.train[torch.from_numpy(held_out).to(self.device)] if len(held_out) else None
+        return Client(
+            id=number,
+            task=self.task,
+            train=train,
+            validation=validation,
+            class_counts=tuple(torch.bincount(train.labels, minlength=self.task.classes).tolist()),
+            model=self.method.model(self.task).to(self.device),
+            epochs=self.spec.epochs,
+            batch_size=self.spec.batch_size or len(train),
+        )
+
+    def _indices(self, number: int) -> tuple[Any, Any]:
+        indices = self.partition.indices[number]
+        labels = self.data.train.labels.cpu().numpy()
+        return hold_out(indices, self.spec.validation, self.spec.seed, number, labels)
+
+
+@lru_cache(maxsize=2)
+def _dataset(name: str, root: Path | None, seed: int, device: str) -> Dataset:
+    return load(name, root, seed).to(device)
+
+
+def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> Setting:
+    """Checks everything that can be wrong with a spec before a second is spent on training."""
+    method_name = canonical(spec.method)
+    factory = factory_of(method_name)
+    options = resolve(factory, spec.options, f"method {method_name!r}")
+    method = bind(factory, spec.options, f"method {method_name!r}")
+    fusion = make_fusion(spec.fusion) if spec.fusion else method.fusion
+    if spec.encoder is not None and spec.encoder not in ENCODERS:
+        raise unknown("encoder", spec.encoder, ENCODERS)
+    if "familiarity" in fusion.needs and not spec.validation:
+        raise UserError(f"fusion {fusion.name} needs held-out images of every client: add --validation 0.1")
+    # folders without a test part are split by the seed; every other data set ignores it
+    data = _dataset(spec.data, data_root, spec.seed, device)
+    complete = spec.model_copy(
+        update={
+            "method": method_name,
+            "options": options,
+            "encoder": spec.encoder or default_encoder(data.shape),
+            "augmentation": spec.augmentation or data.augmentation,
+            "batch_size": spec.batch_size or default_batch_size(data),
+            "evaluate_at": tuple(sorted({*spec.evaluate_at, spec.epochs})),
+            "precision": spec.precision or ("bf16" if device.startswith("cuda") else "fp32"),
+            "fusion": spec.fusion or fusion.name,
+        }
+    )
+    task = Task(data.classes, data.shape, data.mean, data.std, complete.encoder or "", complete.norm, complete.seed)
+    return Setting(complete, method, fusion, data, _partition(complete, data), task, torch.device(device))
+
+
+def default_batch_size(data: Dataset) -> int:
+    """512 as in the published settings, 256 for images of 64×64, 32 for data sets of some thousand images."""
+    if len(data.train) < 10_000:
+        return 32
+    return 256 if max(data.shape[1:]) > 32 else 512
+
+
+def _partition(spec: Spec, data: Dataset) -> Partition:
+    labels = data.train.labels.cpu().numpy()
+    if spec.partition_file:
+        found = Partition.load(spec.partition_file, labels, data.classes)
+        if found.clients != spec.clients:
+            raise UserError(f"{spec.partition_file} divides the data over {found.clients} clients, not {spec.clients}")
+        return found
+    groups = None if data.groups is None else data.groups.cpu().numpy()
+    return split(
+        labels, spec.recipe, spec.clients, spec.seed, spec.alpha, spec.classes_per_client, groups, data.classes
+    )

@@ -1,0 +1,77 @@
+"""What is asked of an experiment. Validated, frozen, hashable: equal specs give equal results."""
+
+import hashlib
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedshot.errors import UserError, unknown
+from fedshot.precision import Precision
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+class Spec(BaseModel):
+    """One run. A field left at None is chosen by the data set or the method; `complete` fills it in."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: str = Field(description="a name or alias in `fedshot methods`, or FILE.py of your own")
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="the method's options, see `fedshot methods NAME`"
+    )
+
+    data: str = Field("digits", description="a name in `fedshot datasets`, or folder:PATH")
+    clients: Positive = Field(5, description="how many clients")
+    recipe: str = Field("dirichlet", description="how the data are divided, see `fedshot partition --help`")
+    alpha: float = Field(0.05, gt=0, description="Dirichlet concentration: the smaller, the more skewed")
+    classes_per_client: Positive | None = Field(None, description="for the recipe shards")
+    partition_file: str | None = Field(None, description="a saved partition, instead of a recipe")
+    validation: float = Field(0.0, ge=0, lt=1, description="share of each client's data that it holds back")
+
+    encoder: str | None = Field(None, description="cnn, resnet18, resnet34, resnet50, mobilenet_v2 or vit")
+    norm: Literal["batch", "group"] = Field("batch", description="normalisation layers of the encoder")
+    augmentation: Literal["natural", "characters"] | None = Field(None, description="recipe of the augmented views")
+
+    epochs: Positive = Field(30, description="local epochs, over the whole run")
+    evaluate_at: tuple[Positive, ...] = Field((), description="epochs after which a snapshot is fused and scored")
+    batch_size: Annotated[int, Field(ge=2)] | None = Field(None, description="images in a step, each seen as its views")
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    lr: float = Field(0.05, gt=0, description="peak learning rate")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD, beta1 of AdamW")
+    weight_decay: float = Field(0.0, ge=0)
+    schedule: Literal["constant", "cosine", "step", "linear"] = Field("constant", description="of the learning rate")
+    warmup: float = Field(0.0, ge=0, lt=1, description="share of the run over which the learning rate rises from 0")
+    clip: float = Field(1.0, ge=0, description="gradient norm limit of a parameter group; 0 for none")
+    clip_scope: Literal["group", "joint"] = Field("group", description="clip each group alone, or all by one norm")
+    precision: Literal["fp32", "bf16"] | None = Field(None, description="of the encoder; bf16 on a GPU, else fp32")
+
+    fusion: str | None = Field(None, description="a rule in `fedshot fusions`; the method's own if not given")
+    upload_precision: Precision = Field("fp32", description="of the weights in an upload")
+    seed: int = Field(1, ge=0)
+
+    @model_validator(mode="after")
+    def _points_lie_in_the_run(self) -> "Spec":
+        late = [epoch for epoch in self.evaluate_at if epoch > self.epochs]
+        if late:
+            raise ValueError(f"evaluation point {late[0]} lies after the last of {self.epochs} epochs")
+        return self
+
+    @property
+    def sha256(self) -> str:
+        """Identity of the run: the hash of everything that was asked."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+
+def make_spec(**given: Any) -> Spec:  # keyword names are the fields of Spec, checked by it
+    """A spec, or one clear sentence about the first thing that is wrong with it."""
+    for name in given:
+        if name not in Spec.model_fields:
+            raise unknown("setting", name, Spec.model_fields)
+    try:
+        return Spec(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"] if not isinstance(part, int))
+        what = first["msg"].removeprefix("Value error, ")
+        raise UserError(f"{where} = {first['input']!r}: {what}" if where else what) from None

@@ -1,0 +1,97 @@
+"""A run on disk: uploads and telemetry of each client as it finishes, and the record at the end. Writes are atomic."""
+
+import json
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from fedshot.errors import UserError
+from fedshot.local.telemetry import Row
+from fedshot.spec import Spec
+from fedshot.upload import Upload
+
+
+class ClientSummary(BaseModel):
+    """How a client ended. Its file is written last: a client that has one is finished."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: int
+    samples: int
+    validation_samples: int = 0
+    seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    skipped: str | None = None  # why there is no upload
+
+
+class RunFolder:
+    """The files of one run.
+
+    spec.json, record.json, telemetry.jsonl, and for each client clients/K/: upload.safetensors (all sections),
+    at_EPOCH.safetensors (snapshots, until they are scored), telemetry.jsonl, client.json.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def record(self) -> Path:
+        return self.path / "record.json"
+
+    @property
+    def telemetry(self) -> Path:
+        return self.path / "telemetry.jsonl"
+
+    def client(self, number: int) -> Path:
+        return self.path / "clients" / str(number)
+
+    def upload(self, number: int, epoch: int | None = None) -> Path:
+        """The final upload of a client, or its snapshot after an epoch."""
+        return self.client(number) / ("upload.safetensors" if epoch is None else f"at_{epoch}.safetensors")
+
+    def begin(self, spec: Spec, resume: bool) -> None:
+        """Makes the folder for a spec. Refuses one that holds something else; drops unfinished work unless resumed."""
+        known = self.path / "spec.json"
+        if known.exists():
+            if Spec.model_validate_json(known.read_text()) != spec:
+                raise UserError(f"{self.path} holds a run of another spec: choose another --out, or remove it")
+            if not resume:
+                self._forget()
+        elif self.path.exists() and any(self.path.iterdir()):
+            raise UserError(f"{self.path} holds files that are not a run: choose another --out")
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomic(known, spec.model_dump_json(indent=1).encode())
+
+    def _forget(self) -> None:
+        for file in [self.record, self.telemetry, *self.path.glob("clients/*/*")]:
+            file.unlink(missing_ok=True)
+
+    def finished(self, number: int) -> ClientSummary | None:
+        file = self.client(number) / "client.json"
+        return ClientSummary.model_validate_json(file.read_text()) if file.exists() else None
+
+    def write_upload(self, upload: Upload, epoch: int | None = None) -> None:
+        write_atomic(self.upload(upload.header.client, epoch), upload.to_bytes())
+
+    def finish_client(self, summary: ClientSummary, rows: list[Row]) -> None:
+        folder = self.client(summary.id)
+        write_atomic(folder / "telemetry.jsonl", b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+        write_atomic(folder / "client.json", summary.model_dump_json().encode())
+
+    def gather_telemetry(self, clients: int) -> None:
+        """One file of all clients' rows, in the order of clients."""
+        files = [self.client(k) / "telemetry.jsonl" for k in range(clients)]
+        write_atomic(self.telemetry, b"".join(file.read_bytes() for file in files if file.exists()))
+
+    def drop_snapshots(self) -> None:
+        for file in self.path.glob("clients/*/at_*.safetensors"):
+            file.unlink()
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """All of the content under its name, or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_bytes(content)
+    part.replace(path)
