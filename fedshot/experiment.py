@@ -33,7 +33,7 @@ def silent(job: Job, epoch: int) -> None:
     """Tells nobody."""
 
 
-def run(spec: Spec, out: Path | None = None, execution: Execution = Execution(), told: Told = silent) -> Record:  # noqa: B008
+def run(spec: Spec, out: Path | None = None, execution: Execution = Execution(), told: Told = silent) -> Record:
     """One experiment. Its files stay in `out`, or nowhere if that is None."""
     if out is None:
         with tempfile.TemporaryDirectory() as scratch:
@@ -46,10 +46,10 @@ def run(spec: Spec, out: Path | None = None, execution: Execution = Execution(),
 
 def run_all(
     requests: Sequence[tuple[Spec, Path]],
-    execution: Execution = Execution(),  # noqa: B008 - frozen
+    execution: Execution = Execution(),
     told: Told = silent,
 ) -> Iterator[Record | Exception]:
-    """Many experiments, in the order asked; their clients share the workers. One that fails does not stop the others."""
+    """Many experiments, in the order asked; their clients share the workers. One that fails stops no other."""
     settings = [prepare(spec, execution.data_root, execution.device) for spec, _ in requests]
     folders = [RunFolder(out) for _, out in requests]
     for setting, folder in zip(settings, folders, strict=True):

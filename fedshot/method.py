@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from fedshot.data.dataset import Labelled
 from fedshot.fusion.rule import Fusion
@@ -22,6 +23,7 @@ class Client:
     model: Classifier
     epochs: int
     batch_size: int
+    augmentation: Literal["natural", "characters"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Views:
 class Method:
     """A one-shot method: what a client minimises, and what the server makes of the uploads.
 
-    A client yields exactly one upload and hears nothing back. A method that needs a second exchange says so in `phases`.
+    A client yields exactly one upload and hears nothing back. A method with a second exchange says so in `phases`.
     """
 
     name: str

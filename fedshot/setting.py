@@ -47,7 +47,8 @@ class Setting:
             class_counts=tuple(torch.bincount(train.labels, minlength=self.task.classes).tolist()),
             model=self.method.model(self.task).to(self.device),
             epochs=self.spec.epochs,
-            batch_size=self.spec.batch_size or len(train),
+            batch_size=self.spec.batch_size or default_batch_size(self.data),
+            augmentation=self.spec.augmentation or self.data.augmentation,
         )
 
     def _indices(self, number: int) -> tuple[Any, Any]:

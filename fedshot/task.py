@@ -1,6 +1,7 @@
 """What every client and the server know before anything is trained."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -20,10 +21,14 @@ class Task:
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """Pixels in [0, 1], (B, channels, H, W), to zero mean and unit deviation: the only place where that is done."""
-        mean = torch.tensor(self.mean, device=pixels.device).view(1, -1, 1, 1)
-        std = torch.tensor(self.std, device=pixels.device).view(1, -1, 1, 1)
-        return (pixels - mean) / std
+        return (pixels - channels(self.mean, pixels.device)) / channels(self.std, pixels.device)
 
     def prepare(self, images: Tensor) -> Tensor:
         """uint8 images as stored to what an encoder reads, without augmentation."""
         return self.normalise(images.float() / 255)
+
+
+@lru_cache(maxsize=64)
+def channels(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """One value for each channel, (1, channels, 1, 1), made once for each device: a captured step copies nothing."""
+    return torch.tensor(values, device=device).view(1, -1, 1, 1)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from multiprocessing.queues import SimpleQueue
 
 from fedshot.engines.job import Done, Job, Told
@@ -28,7 +29,7 @@ def train_jobs(jobs: Sequence[Job], workers: int, told: Told) -> Iterator[Done]:
     workers = min(workers, len(ordered))
     if workers <= 1 or any(job.device != "cpu" for job in ordered):
         for job in ordered:
-            yield job, _train(job, lambda epoch, job=job: told(job, epoch))
+            yield job, _train(job, partial(told, job))
     else:
         yield from _side_by_side(ordered, workers, told)
 

@@ -37,8 +37,9 @@ def first_logits(outputs: Outputs) -> Tensor:
 def average_states(states: Sequence[Mapping[str, Tensor]], weights: Tensor) -> dict[str, Tensor]:
     """sum_k w_k state_k for every floating entry, buffers of BatchNorm included; integers are counters: the largest.
 
-    >>> states = [{"w": torch.tensor([0.0]), "seen": torch.tensor(3)}, {"w": torch.tensor([4.0]), "seen": torch.tensor(5)}]
-    >>> average_states(states, torch.tensor([0.25, 0.75]))
+    >>> first = {"w": torch.tensor([0.0]), "seen": torch.tensor(3)}
+    >>> second = {"w": torch.tensor([4.0]), "seen": torch.tensor(5)}
+    >>> average_states([first, second], torch.tensor([0.25, 0.75]))
     {'w': tensor([3.]), 'seen': tensor(5)}
     """
     mean: dict[str, Tensor] = {}
@@ -64,8 +65,7 @@ def mean_head(members: Sequence[Member], by: PrototypeWeights) -> nn.Module:
     if weights.ndim == 1:
         head.load_state_dict(average_states(states, weights))
         return head
-    rows = set(head.class_rows)
-    if rows != set(states[0]):
+    if set(getattr(head, "class_rows", ())) != set(states[0]):
         raise UserError("prototypes weighted by class counts need a head with one row for each class")
     mean = {}
     for name in states[0]:

@@ -19,7 +19,7 @@ def features(
     scale: Literal["raw", "unit"] = "raw",
     prototypes: PrototypeWeights = "uniform",
 ) -> Fusion:
-    """FAFI's server: the weighted sum of the clients' features, by the mean prototypes. argmax_c unit(sum w_k h_k) p_c."""
+    """FAFI's server: the weighted sum of features against the mean prototypes, argmax_c unit(sum_k w_k h_k) p_c."""
 
     def fuse(members: Sequence[Member], task: Task) -> Predictor:
         head, w = mean_head(members, prototypes), CLIENT_WEIGHTS[weights](members)

@@ -1,4 +1,4 @@
-"""What a trained client can tell about its features, beside its weights: the sections of an upload that are statistics."""
+"""What a trained client can tell about its features beside its weights: the statistical sections of an upload."""
 
 from collections.abc import Collection, Iterator
 

@@ -17,8 +17,8 @@ _LAST = ("lambda_raw", "lambda_effective", "attenuation", "base_scale", "sigma_l
 class EpochLog:
     """Collects 0-dim tensors over the steps of an epoch without waiting for the device until the row is asked for.
 
-    Losses, norms and the predicted equilibrium are means over the epoch's steps; lambdas, sigmas and the attenuation are
-    those of its last step.
+    Losses, norms and the predicted equilibrium are means over the epoch's steps; lambdas, sigmas and the attenuation
+    are those of its last step.
     """
 
     def __init__(self, model: Classifier, objective: Objective) -> None:

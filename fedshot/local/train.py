@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -40,12 +40,12 @@ def train(
     optimiser = make_optimiser(groups, spec)
     order = stream(spec.seed, "batches", client.id)
     draws = stream(spec.seed, "augmentation", client.id, device=device)
-    steps = sum(1 for _ in batches(len(client.train), spec.batch_size, stream(0)))
+    steps = len(batches(len(client.train), client.batch_size, stream(0)))
     progress = torch.zeros((), device=device)
     client.model.train()
     for epoch in range(spec.epochs):
         log = EpochLog(client.model, objective)
-        for index, batch in enumerate(batches(len(client.train), spec.batch_size, order)):
+        for index, batch in enumerate(batches(len(client.train), client.batch_size, order)):
             progress.fill_((epoch * steps + index) / (spec.epochs * steps))
             set_rates(groups, progress, spec)
             step = forward(client, batch.to(device), views, spec, draws, progress)
@@ -67,7 +67,7 @@ def train(
 def forward(client: Client, batch: Tensor, views: Views, spec: Spec, draws: torch.Generator, progress: Tensor) -> Step:
     """One pass of all views of a batch through the model, as the terms of an objective read it."""
     images, labels = client.train.images[batch], client.train.labels[batch]
-    pixels = augment(images.repeat(views.augmented, 1, 1, 1), spec.augmentation, draws)
+    pixels = augment(images.repeat(views.augmented, 1, 1, 1), client.augmentation, draws)
     if views.plain:
         pixels = torch.cat([pixels, images.float() / 255])
     inputs = client.task.normalise(pixels)
@@ -90,7 +90,7 @@ def forward(client: Client, batch: Tensor, views: Views, spec: Spec, draws: torc
     )
 
 
-def batches(samples: int, batch_size: int, order: torch.Generator) -> Iterator[Tensor]:
+def batches(samples: int, batch_size: int, order: torch.Generator) -> list[Tensor]:
     """A fresh permutation of 0 … samples-1 in pieces of `batch_size`; the last may be smaller, but never a single one.
 
     BatchNorm cannot normalise one sample, so a single one left over joins the piece before it.
@@ -102,7 +102,7 @@ def batches(samples: int, batch_size: int, order: torch.Generator) -> Iterator[T
     pieces = list(permutation.split(batch_size))
     if len(pieces) > 1 and len(pieces[-1]) == 1:
         pieces[-2:] = [torch.cat(pieces[-2:])]
-    yield from pieces
+    return pieces
 
 
 def frozen_copy(model: Classifier) -> Classifier:

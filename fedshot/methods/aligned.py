@@ -23,8 +23,8 @@ Measure = Literal["all", "present", "cosine"]
 class Alignment:
     """Where prototypes are drawn to, how the distance is measured, and the controls.
 
-    `measure`: mean square error over all classes, over the classes of the batch, or 1 - cosine. `file`: class vectors for
-    semantic anchors. `weight`: a constant lambda in place of the method's own policy; 0 gives FAFI.
+    `measure`: mean square error over all classes, over the classes of the batch, or 1 - cosine. `file`: class vectors
+    for semantic anchors. `weight`: a constant lambda in place of the method's own policy; 0 gives FAFI.
     """
 
     anchors: AnchorKind = "etf"

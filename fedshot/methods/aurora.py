@@ -11,7 +11,7 @@ def aurora(
     sigma: SigmaLearning = SigmaLearning(),
     alignment: Alignment = Alignment("etf", "present"),
 ) -> Method:
-    """FAFI whose prototypes are drawn to an ETF under a learned weight that falls to 0: lambda = s(p) L_base / L_align."""
+    """FAFI with prototypes drawn to an ETF under a learned weight that falls to 0: lambda = s(p) L_base / L_align."""
 
     def weighting(client: Client) -> Weighting:
         return DecoupledUncertainty(start(client.class_counts), sigma, prior="cosine", penalty=hinge)

@@ -12,5 +12,5 @@ def etf(
     anneal: Literal["linear", "cosine", "constant"] = "linear",
     alignment: Alignment = Alignment("etf"),
 ) -> Method:
-    """FAFI + weight a(p) MSE(prototypes, simplex ETF). The notes' table says constant 5, their code annealed linearly."""
+    """FAFI + weight a(p) MSE(prototypes, simplex ETF). The notes say constant 5, their code annealed linearly."""
     return aligned("etf", alignment, lambda client: Scheduled(weight, anneal))

@@ -15,7 +15,7 @@ def etf_uncertainty(
 ) -> Method:
     """lambda = sigma_local^2 / sigma_align^2 learned with the weights; it settles at L_base / L_align.
 
-    `form=first` is the loss as first written: the sigmas start at 1 and the whole gradient is divided by 2 sigma_local^2.
+    `form=first` is the loss as first written: the sigmas start at 1 and all gradients are divided by 2 sigma_local^2.
     """
     if form == "first":
         return aligned("etf_uncertainty", alignment, lambda client: CoupledUncertainty(1.0, sigma, rescaled=False))

@@ -1,7 +1,7 @@
-"""Lambdas learned by homoscedastic uncertainty, Kendall et al. 2018 (arXiv:1705.07115), in the notes' forms V10 to V14.
+"""Lambdas learned by homoscedastic uncertainty, Kendall et al. 2018 (arXiv:1705.07115): the notes' forms V10 to V14.
 
-Two scalars per client, u = log sigma_local^2 and v = log sigma_align^2; lambda = sigma_local^2 / sigma_align^2 = e^(u-v).
-Each form has a closed-form equilibrium: the lambda at which the gradient of (u, v) vanishes for losses that stand still.
+Two scalars for each client, u = log sigma_local^2 and v = log sigma_align^2; lambda is the ratio of variances e^(u-v).
+Each form has a closed-form equilibrium: the lambda at which u and v stand still while the losses stand still.
 """
 
 import math
@@ -57,7 +57,7 @@ class CoupledUncertainty(_TwoSigmas):
     def __init__(
         self,
         start: float,
-        sigma: SigmaLearning = SigmaLearning(),  # noqa: B008 - frozen
+        sigma: SigmaLearning = SigmaLearning(),
         rescaled: bool = True,
         schedule: ScheduleName = "constant",
     ) -> None:
@@ -154,17 +154,18 @@ class DecoupledUncertainty(_TwoSigmas):
 
     L = L_b + sg(lambda) L_a + sg(L_b) / 2 sigma_l^2 + d(p) sg(L_a) / 2 sigma_a^2 + (u + q(p) v) / 2 + penalty(u, v)
 
-    With the data term attenuated, d = s(p) (V12, V13), sigma_a^2 = s L_a and lambda = L_b / (s L_a) grows without bound
-    as s falls: the opposite of what was meant. With the log prior attenuated, q = s(p) (V14), lambda = s L_b / L_a falls.
+    With the data term attenuated, d = s(p) (V12, V13), sigma_a^2 = s L_a and lambda = L_b / (s L_a) grows without
+    bound as s falls: the opposite of what was meant. With the log prior attenuated, q = s(p) (V14), lambda falls as
+    s L_b / L_a.
     """
 
     def __init__(
         self,
         start: float,
-        sigma: SigmaLearning = SigmaLearning(),  # noqa: B008 - frozen
+        sigma: SigmaLearning = SigmaLearning(),
         data: ScheduleName = "constant",
         prior: ScheduleName = "constant",
-        penalty: Penalty = NoPenalty(),  # noqa: B008 - frozen
+        penalty: Penalty = NoPenalty(),
     ) -> None:
         super().__init__(start, sigma)
         self.data = SCHEDULES[data]
