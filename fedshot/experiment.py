@@ -2,13 +2,13 @@
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from fedshot.engines import Job, Told, train_jobs
+from fedshot.engines import Job, Watch, train_jobs
 from fedshot.errors import UserError
 from fedshot.evaluate import Alone, evaluate_alone
 from fedshot.local.work import one_thread, peak_memory
@@ -29,16 +29,15 @@ class Execution:
     resume: bool = False  # keep clients that an earlier, interrupted run of the same spec finished
 
 
-def silent(job: Job, epoch: int) -> None:
-    """Tells nobody."""
+SILENT = Watch()
 
 
-def run(spec: Spec, out: Path | None = None, execution: Execution = Execution(), told: Told = silent) -> Record:
+def run(spec: Spec, out: Path | None = None, execution: Execution = Execution(), watch: Watch = SILENT) -> Record:
     """One experiment. Its files stay in `out`, or nowhere if that is None."""
     if out is None:
         with tempfile.TemporaryDirectory() as scratch:
-            return run(spec, Path(scratch) / "run", execution, told)
-    (outcome,) = run_all([(spec, out)], execution, told)
+            return run(spec, Path(scratch) / "run", execution, watch)
+    (outcome,) = run_all([(spec, out)], execution, watch)
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
@@ -47,31 +46,36 @@ def run(spec: Spec, out: Path | None = None, execution: Execution = Execution(),
 def run_all(
     requests: Sequence[tuple[Spec, Path]],
     execution: Execution = Execution(),
-    told: Told = silent,
-) -> Iterator[Record | Exception]:
+    watch: Watch = SILENT,
+) -> list[Record | Exception]:
     """Many experiments, in the order asked; their clients share the workers. One that fails stops no other."""
     settings = [prepare(spec, execution.data_root, execution.device) for spec, _ in requests]
     folders = [RunFolder(out) for _, out in requests]
     for setting, folder in zip(settings, folders, strict=True):
+        folder.check(setting.spec)
+    for setting, folder in zip(settings, folders, strict=True):
         folder.begin(setting.spec, execution.resume)
     jobs = [job for s, f in zip(settings, folders, strict=True) for job in jobs_of(s, f, execution)]
-    waiting = {folder.path: sum(job.folder == folder.path for job in jobs) for folder in folders}
-    outcomes: dict[Path, Record | Exception] = {}
+    watch.planned(jobs)
+    left = [sum(job.folder == folder.path for job in jobs) for folder in folders]
+    outcomes: dict[int, Record | Exception] = {}
 
-    def finish(path: Path) -> None:
-        index = [folder.path for folder in folders].index(path)
+    def finish(index: int) -> None:
         try:
-            outcomes[path] = finish_run(settings[index], folders[index])
+            outcomes[index] = finish_run(settings[index], folders[index])
         except (UserError, RuntimeError) as error:
-            outcomes[path] = error
+            outcomes[index] = error
+        watch.finished(index, outcomes[index])
 
-    for path in [path for path, left in waiting.items() if left == 0]:
-        finish(path)
-    for job, _ in train_jobs(jobs, execution.workers, told):
-        waiting[job.folder] -= 1
-        if waiting[job.folder] == 0:
-            finish(job.folder)
-    yield from (outcomes[folder.path] for folder in folders)
+    for index in range(len(folders)):
+        if left[index] == 0:  # resumed, and all of its clients had finished
+            finish(index)
+    for job, _ in train_jobs(jobs, execution.workers, watch.epoch):
+        index = [folder.path for folder in folders].index(job.folder)
+        left[index] -= 1
+        if left[index] == 0:
+            finish(index)
+    return [outcomes[index] for index in range(len(folders))]
 
 
 def jobs_of(setting: Setting, folder: RunFolder, execution: Execution) -> list[Job]:

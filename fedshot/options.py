@@ -88,6 +88,21 @@ def bind(factory: Callable[..., T], given: Mapping[str, Any], what: str) -> T:
     return factory(**arguments)
 
 
+def parse_inline(text: str, what: str) -> dict[str, str]:
+    """Options written after a name as key=value,key=value.
+
+    >>> parse_inline("weight=0,anneal=cosine", "method 'etf'")
+    {'weight': '0', 'anneal': 'cosine'}
+    """
+    given: dict[str, str] = {}
+    for setting in filter(None, text.split(",")):
+        key, equals, value = setting.partition("=")
+        if not equals or not key:
+            raise UserError(f"{what}: write an option as key=value, not {setting!r}")
+        given[key.strip()] = value.strip()
+    return given
+
+
 def _full_key(key: str, options: Mapping[str, Option], what: str) -> str:
     if key in options:
         return key

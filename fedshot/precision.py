@@ -1,12 +1,12 @@
 """How weights travel: float32, bfloat16, or int8 with one scale for each output channel."""
 
 from collections.abc import Mapping
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-Precision = Literal["fp32", "bf16", "int8"]
+from fedshot.spec import Precision
+
 _SCALE = "#scale"  # suffix of the tensor that holds the scales of an int8 tensor
 
 

@@ -1,11 +1,12 @@
 """The server's side of the flow: uploads are opened, checked, fused and scored. It never sees a client's data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fedshot.errors import UploadRefused, UserError
 from fedshot.evaluate import Metrics, evaluate
-from fedshot.fusion import Fusion, Member
+from fedshot.fusion import FUSIONS, Fusion, Member, make_fusion
 from fedshot.setting import Setting
 from fedshot.store import RunFolder
 from fedshot.upload import Upload, parse, validate
@@ -69,3 +70,46 @@ def fuse_and_score(setting: Setting, members: Sequence[Member], rules: Mapping[s
 def sent(upload: Upload, rule: Fusion) -> Upload:
     """The part of an upload that a rule needs: what travels, and what is counted."""
     return upload.only(rule.needs)
+
+
+def fuse_again(
+    setting: Setting, folder: RunFolder, asked: Sequence[str] = (), without: Collection[int] = ()
+) -> list[dict[str, Any]]:
+    """Other rules on the uploads of a finished run, without training: one row for each rule, the best first.
+
+    A row has the metrics and the bytes that the rule needs, or says under `error` why the rule cannot be used. Without
+    `asked`, all rules in their default form.
+    """
+    rules = {text: make_fusion(text) for text in asked or FUSIONS}
+    received = receive(setting, folder, ("weights",)).members
+    members = [m for m in received if m.upload.header.client not in without]
+    if not members:
+        raise UserError("no client is left to fuse")
+    errors = {text: error for text, rule in rules.items() if (error := obstacle(setting, members, rule))}
+    usable = {text: rule for text, rule in rules.items() if text not in errors}
+    rows: list[dict[str, Any]] = [
+        {
+            "fusion": text,
+            **fused.metrics.model_dump(mode="json"),
+            "upload_bytes": sum(len(sent(m.upload, rules[text]).to_bytes()) for m in members),
+            "models_kept": fused.models_kept,
+            "inductive": rules[text].inductive,
+            "clients": [m.upload.header.client for m in members],
+        }
+        for text, fused in fuse_and_score(setting, members, usable).items()
+    ]
+    rows.sort(key=lambda row: -row["accuracy"])
+    return rows + [{"fusion": text, "error": error} for text, error in errors.items()]
+
+
+def obstacle(setting: Setting, members: Sequence[Member], rule: Fusion) -> str | None:
+    """Why these members cannot be fused by a rule, if so."""
+    lacking = {section for section in rule.needs for m in members if section not in m.upload.sections}
+    if lacking:
+        hint = ": train with --validation 0.1" if "familiarity" in lacking else ""
+        return f"the uploads carry no {', '.join(sorted(lacking))}{hint}"
+    try:
+        rule.fuse(members, setting.task)
+    except UserError as error:
+        return str(error)
+    return None

@@ -57,6 +57,11 @@ class Setting:
         return hold_out(indices, self.spec.validation, self.spec.seed, number, labels)
 
 
+def load_data(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> Dataset:
+    """The data set of a spec. A folder without a test part is split by the seed; every other one ignores it."""
+    return _dataset(spec.data, data_root, spec.seed if spec.data.startswith("folder") else 0, device)
+
+
 @lru_cache(maxsize=2)
 def _dataset(name: str, root: Path | None, seed: int, device: str) -> Dataset:
     return load(name, root, seed).to(device)
@@ -73,8 +78,7 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
         raise unknown("encoder", spec.encoder, ENCODERS)
     if "familiarity" in fusion.needs and not spec.validation:
         raise UserError(f"fusion {fusion.name} needs held-out images of every client: add --validation 0.1")
-    # folders without a test part are split by the seed; every other data set ignores it
-    data = _dataset(spec.data, data_root, spec.seed, device)
+    data = load_data(spec, data_root, device)
     complete = spec.model_copy(
         update={
             "method": method_name,
@@ -88,7 +92,7 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
         }
     )
     task = Task(data.classes, data.shape, data.mean, data.std, complete.encoder or "", complete.norm, complete.seed)
-    return Setting(complete, method, fusion, data, _partition(complete, data), task, torch.device(device))
+    return Setting(complete, method, fusion, data, divide(complete, data), task, torch.device(device))
 
 
 def default_batch_size(data: Dataset) -> int:
@@ -98,7 +102,8 @@ def default_batch_size(data: Dataset) -> int:
     return 256 if max(data.shape[1:]) > 32 else 512
 
 
-def _partition(spec: Spec, data: Dataset) -> Partition:
+def divide(spec: Spec, data: Dataset) -> Partition:
+    """Who holds what: by the recipe, or from a file."""
     labels = data.train.labels.cpu().numpy()
     if spec.partition_file:
         found = Partition.load(spec.partition_file, labels, data.classes)

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedshot.errors import UserError, unknown
-from fedshot.precision import Precision
 
 Positive = Annotated[int, Field(ge=1)]
+Precision = Literal["fp32", "bf16", "int8"]
 
 
 class Spec(BaseModel):

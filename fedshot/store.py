@@ -50,22 +50,27 @@ class RunFolder:
         """The final upload of a client, or its snapshot after an epoch."""
         return self.client(number) / ("upload.safetensors" if epoch is None else f"at_{epoch}.safetensors")
 
-    def begin(self, spec: Spec, resume: bool) -> None:
-        """Makes the folder for a spec. Refuses one that holds something else; drops unfinished work unless resumed."""
-        known = self.path / "spec.json"
-        if known.exists():
-            if Spec.model_validate_json(known.read_text()) != spec:
-                raise UserError(f"{self.path} holds a run of another spec: choose another --out, or remove it")
-            if not resume:
-                self._forget()
-        elif self.path.exists() and any(self.path.iterdir()):
-            raise UserError(f"{self.path} holds files that are not a run: choose another --out")
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_atomic(known, spec.model_dump_json(indent=1).encode())
+    @property
+    def spec(self) -> Path:
+        return self.path / "spec.json"
 
-    def _forget(self) -> None:
-        for file in [self.record, self.telemetry, *self.path.glob("clients/*/*")]:
-            file.unlink(missing_ok=True)
+    def check(self, spec: Spec) -> None:
+        """Refuses a folder that holds something other than a run of this spec."""
+        if self.spec.exists():
+            if differing := differing_fields(read_spec(self.spec), spec):
+                raise UserError(
+                    f"{self.path} holds a run of another spec ({', '.join(differing)} differ): "
+                    "choose another --out, or remove that folder"
+                )
+        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise UserError(f"{self.path} holds something that is not a run: choose another --out")
+
+    def begin(self, spec: Spec, resume: bool) -> None:
+        """Makes the folder. Without `resume`, what an earlier run of the spec left is dropped."""
+        if not resume:
+            for file in [self.record, self.telemetry, *self.path.glob("clients/*/*")]:
+                file.unlink(missing_ok=True)
+        write_atomic(self.spec, spec.model_dump_json(indent=1).encode())
 
     def finished(self, number: int) -> ClientSummary | None:
         file = self.client(number) / "client.json"
@@ -87,6 +92,19 @@ class RunFolder:
     def drop_snapshots(self) -> None:
         for file in self.path.glob("clients/*/at_*.safetensors"):
             file.unlink()
+
+
+def read_spec(path: Path) -> Spec:
+    """The spec in a file."""
+    try:
+        return Spec.model_validate_json(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is not the spec of a run: {str(error).splitlines()[0]}") from None
+
+
+def differing_fields(one: Spec, other: Spec) -> list[str]:
+    """Names of the fields in which two specs differ."""
+    return [name for name in Spec.model_fields if getattr(one, name) != getattr(other, name)]
 
 
 def write_atomic(path: Path, content: bytes) -> None:

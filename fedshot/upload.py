@@ -20,7 +20,8 @@ from torch import Tensor
 
 from fedshot import __version__
 from fedshot.errors import UploadRefused
-from fedshot.precision import Precision, pack, unpack
+from fedshot.precision import pack, unpack
+from fedshot.spec import Precision
 
 SECTIONS = ("weights", "moments", "class_means", "familiarity")
 

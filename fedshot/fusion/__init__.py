@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from fedshot.errors import UserError, unknown
+from fedshot.errors import unknown
 from fedshot.fusion.average import average
 from fedshot.fusion.features import batch_moments, features, moments, nearest_prototype, noise_informed, released
 from fedshot.fusion.rule import Fusion, Member, Outputs, Predictor
 from fedshot.fusion.transport import otfusion
 from fedshot.fusion.votes import class_weighted, logits, probabilities, typicality
-from fedshot.options import bind
+from fedshot.options import bind, parse_inline
 
 __all__ = [
     "FUSIONS",
@@ -61,10 +61,5 @@ def make_fusion(text: str) -> Fusion:
     'features'
     """
     name, _, settings = text.partition(":")
-    given: dict[str, str] = {}
-    for setting in filter(None, settings.split(",")):
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise UserError(f"option {setting!r} of fusion rule {name!r}: write it as key=value")
-        given[key] = value
-    return bind(fusion_factory(name), given, f"fusion rule {name!r}")
+    factory, what = fusion_factory(name), f"fusion rule {name!r}"
+    return bind(factory, parse_inline(settings, what), what)

@@ -25,6 +25,7 @@ from fedshot.methods.gated_supcon import gated_supcon
 from fedshot.methods.random_anchors import random_anchors
 from fedshot.methods.raw_supcon import raw_supcon
 from fedshot.methods.sliding_anchors import sliding_anchors
+from fedshot.options import parse_inline
 
 METHODS: dict[str, Callable[..., Method]] = {
     "fafi": fafi,
@@ -81,6 +82,19 @@ def canonical(name: str) -> str:
     if found not in METHODS:
         raise unknown("method", name, [*METHODS, *ALIASES])
     return found
+
+
+def parse_reference(text: str) -> tuple[str, dict[str, str]]:
+    """A method as typed, NAME or NAME:key=value,key=value, to its canonical name and the options.
+
+    >>> parse_reference("V7:weight=0")
+    ('etf', {'weight': '0'})
+    >>> parse_reference("mine.py:variant:weight=2")
+    ('mine.py:variant', {'weight': '2'})
+    """
+    head, colon, tail = text.rpartition(":")
+    name, inline = (head, tail) if colon and "=" in tail else (text, "")
+    return canonical(name), parse_inline(inline, f"method {name!r}")
 
 
 def factory_of(name: str) -> Callable[..., Method]:

@@ -10,9 +10,10 @@ from fedshot.models.wiring import FEATURES, Wiring
 
 
 class Cnn(Encoder):
-    """A stem, then convolutions of stride 2 with one residual block after the first of them; the mean at the end.
+    """A stem, then convolutions of stride 2 with one residual block after the first of them, a 1x1 expansion, the mean.
 
-    `widths` are the channels of the stem and of each halving after it.
+    `widths` are the channels of the stem and of each halving after it. The expansion to 512 features is ResNet-18's
+    width: FAFI's prototypes are about sqrt(width) long, so the width sets how large its logits can be.
     """
 
     def __init__(self, channels: int, norm: str, stem_stride: int, widths: tuple[int, ...]) -> None:
@@ -20,7 +21,8 @@ class Cnn(Encoder):
         self.stem = ConvNorm((channels, widths[0]), norm, stride=stem_stride)
         halvings = [ConvNorm(pair, norm, stride=2) for pair in pairwise(widths)]
         self.layers = nn.Sequential(halvings[0], basic_block((widths[1], widths[1]), 1, norm), *halvings[1:])
-        self.width = widths[-1]
+        self.width = 512
+        self.layers.append(ConvNorm((widths[-1], self.width), norm, kernel=1))
 
     def forward(self, images: Tensor) -> Tensor:
         maps = self.layers(self.stem(images))  # (B, width, h, w)
@@ -41,7 +43,7 @@ class Cnn(Encoder):
 
 
 def cnn(shape: tuple[int, int, int], norm: str) -> Cnn:
-    """128 features for images up to 16 pixels a side; 256 for larger ones, whose stem halves the map at once."""
+    """512 features; images beyond 16 pixels a side are halved by the stem and once more on the way."""
     if max(shape[1:]) <= 16:
         return Cnn(shape[0], norm, 1, (32, 64, 128))
     return Cnn(shape[0], norm, 2, (32, 64, 128, 256))

@@ -7,7 +7,7 @@ from torch import nn
 from fedshot.errors import UserError
 from fedshot.models import ENCODERS, default_encoder
 
-WIDTHS = {"resnet18": 512, "resnet34": 512, "resnet50": 2048, "mobilenet_v2": 1280, "vit": 192}
+WIDTHS = {"cnn": 512, "resnet18": 512, "resnet34": 512, "resnet50": 2048, "mobilenet_v2": 1280, "vit": 192}
 SHAPES = [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 64, 64)]
 
 
@@ -21,7 +21,7 @@ def test_features_have_the_width_that_the_encoder_states(name, shape):
     encoder = ENCODERS[name](shape, "batch").eval()
     with torch.no_grad():
         features = encoder(torch.randn(2, *shape))
-    expected = (128 if shape[1] == 8 else 256) if name == "cnn" else WIDTHS[name]
+    expected = WIDTHS[name]
     assert encoder.width == expected
     assert features.shape == (2, expected)
     assert features.isfinite().all()
@@ -37,7 +37,7 @@ def test_parameter_counts():
     assert counts["mobilenet_v2"] == 2_223_872
     block = 2 * 2 * 192 + (192 * 576 + 576) + (192 * 192 + 192) + (192 * 768 + 768) + (768 * 192 + 192)
     assert counts["vit"] == 9 * block + (48 * 192 + 192) + 65 * 192 + 192 + 2 * 192
-    assert counts["cnn"] < 500_000
+    assert counts["cnn"] < 650_000
 
 
 @pytest.mark.parametrize("name", [name for name in ENCODERS if name != "vit"])

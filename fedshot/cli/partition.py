@@ -1,0 +1,69 @@
+"""`fedshot partition`: who would hold what."""
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedshot.cli import settings as s
+from fedshot.errors import UserError
+
+
+def partition(
+    data: s.DataOption = None,
+    clients: s.ClientsOption = None,
+    alpha: s.AlphaOption = None,
+    recipe: s.RecipeOption = None,
+    classes_per_client: s.ClassesOption = None,
+    partition_file: s.PartitionFileOption = None,
+    seed: s.SeedOption = None,
+    data_root: s.RootOption = None,
+    save: Annotated[Path | None, typer.Option("--save", help="Write the index lists to a .json or .npz file.")] = None,
+    image: Annotated[Path | None, typer.Option("--image", help="Write a picture: .png, .svg or .pdf.")] = None,
+    json: s.JsonOption = False,
+) -> None:
+    """Show how a recipe divides a data set over the clients, without training anything.
+
+    Recipes: `dirichlet` (per class, disjoint), `niid-bench` (with a minimum size), `equal-size`, `client-prior`,
+    `released` (FAFI's published one: clients overlap), `iid`, `shards` (--classes-per-client), `natural` (by a group column).
+
+    **Examples**
+
+    - `fedshot partition --data cifar10 --alpha 0.05 --seed 1`
+
+    - `fedshot partition --recipe shards --classes-per-client 2 --clients 10 --image map.png`
+    """
+    typed = {
+        "data": data,
+        "clients": clients,
+        "alpha": alpha,
+        "recipe": recipe,
+        "classes_per_client": classes_per_client,
+        "partition_file": partition_file,
+        "seed": seed,
+    }
+    from fedshot.setting import divide, load_data
+    from fedshot.spec import make_spec
+
+    spec = make_spec(method="fafi", **{key: value for key, value in typed.items() if value is not None})
+    if image and image.suffix not in (".png", ".svg", ".pdf"):
+        raise UserError(f"--image {image}: end the name in .png, .svg or .pdf")
+    dataset = load_data(spec, data_root)
+    found = divide(spec, dataset)
+    if save:
+        found.save(save)
+    if image:
+        from fedshot.partition.picture import as_figure
+
+        as_figure(found, dataset.class_names).savefig(image, bbox_inches="tight", dpi=150)
+    if json:
+        typer.echo(json_module.dumps(found.summary(), indent=1))
+        return
+    from rich.console import Console
+
+    from fedshot.partition.picture import as_text
+
+    console = Console()
+    console.print(as_text(found, console.width))
+    console.print(f"fingerprint {found.fingerprint}", style="dim")

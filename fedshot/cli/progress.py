@@ -1,0 +1,51 @@
+"""What a person sees while runs are under way: one bar on a terminal, one line for each finished run elsewhere."""
+
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from fedshot.engines.job import Job, Watch
+from fedshot.record import Record
+
+
+class Progressing(Watch):
+    """Writes to standard error, so that standard output holds the result alone."""
+
+    def __init__(self, labels: Sequence[str], quiet: bool) -> None:
+        self.labels = labels
+        self.quiet = quiet
+        self.started = time.perf_counter()
+        self.ended = 0
+        self.console = Console(file=sys.stderr)
+        columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+        self.bar = Progress(*columns, console=self.console, disable=quiet or not self.console.is_terminal)
+        self.task = self.bar.add_task("preparing", total=None)
+
+    def __enter__(self) -> "Progressing":
+        self.bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+        self.bar.stop()
+
+    def planned(self, jobs: Sequence[Job]) -> None:
+        total = sum(job.samples * job.spec.epochs for job in jobs)
+        self.bar.update(self.task, total=total, description=f"training {len(jobs)} clients")
+
+    def epoch(self, job: Job, epoch: int) -> None:
+        text = f"{job.spec.method} seed {job.spec.seed} client {job.client} epoch {epoch}/{job.spec.epochs}"
+        self.bar.update(self.task, advance=job.samples, description=text)
+
+    def finished(self, index: int, outcome: Record | Exception) -> None:
+        self.ended += 1
+        if self.quiet or len(self.labels) == 1:
+            return
+        said = f"{outcome.final.accuracy:.1%}" if isinstance(outcome, Record) else f"failed: {outcome}"
+        seconds = time.perf_counter() - self.started
+        self.bar.console.print(
+            f"[{self.ended}/{len(self.labels)}] {self.labels[index]}: {said} ({seconds:.0f} s)", markup=False
+        )

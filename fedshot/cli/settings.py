@@ -1,0 +1,130 @@
+"""Options that several commands share, and how they become a spec. Defaults live in Spec alone."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from fedshot.errors import UserError
+from fedshot.spec import Spec, make_spec
+
+
+def setting(name: str, *flags: str) -> Any:
+    """The command-line option for a field of Spec: its description is the help, its default is shown, not passed."""
+    field = Spec.model_fields[name]
+    default = "" if field.default is None or field.default == () else str(field.default)
+    return typer.Option(*flags, help=(field.description or name).capitalize(), show_default=default or False)
+
+
+DataOption = Annotated[str | None, setting("data", "--data", "-d")]
+ClientsOption = Annotated[int | None, setting("clients", "--clients", "-k")]
+AlphaOption = Annotated[float | None, setting("alpha", "--alpha", "-a")]
+RecipeOption = Annotated[str | None, setting("recipe", "--recipe")]
+ClassesOption = Annotated[int | None, setting("classes_per_client", "--classes-per-client")]
+PartitionFileOption = Annotated[str | None, setting("partition_file", "--partition-file")]
+ValidationOption = Annotated[float | None, setting("validation", "--validation")]
+EncoderOption = Annotated[str | None, setting("encoder", "--encoder")]
+EpochsOption = Annotated[int | None, setting("epochs", "--epochs", "-e")]
+BatchOption = Annotated[int | None, setting("batch_size", "--batch-size", "-b")]
+FusionOption = Annotated[str | None, setting("fusion", "--fusion", "-f")]
+SeedOption = Annotated[int | None, setting("seed", "--seed", "-s")]
+PointsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--evaluate-at",
+        help="Epochs after which a snapshot is fused and scored: `5,10,20`, or `every:5`. The last always.",
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Any other setting as key=value, repeatable: of the run (`lr=0.1`, `schedule=cosine`, `weight_decay=5e-4`, "
+        "`clip_scope=joint`, `upload_precision=int8` …) or of the method (`fedshot methods NAME` lists them).",
+    ),
+]
+DeviceOption = Annotated[
+    Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute; auto takes a GPU if there is one.")
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option("--workers", "-w", min=1, help="Clients trained side by side on the CPU; all cores if not given."),
+]
+RootOption = Annotated[
+    Path | None, typer.Option("--data-root", envvar="FEDSHOT_DATA", help="Folder of the data sets (default: ./data).")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Keep the clients that an interrupted run has finished.")]
+
+
+def parse_points(text: str | None, epochs: int) -> tuple[int, ...]:
+    """Evaluation points as typed.
+
+    >>> parse_points("every:4", epochs=10)
+    (4, 8, 10)
+    """
+    if not text:
+        return ()
+    try:
+        if text.startswith("every:"):
+            return (*range(int(text[6:]), epochs, int(text[6:])), epochs)
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UserError(f"--evaluate-at {text!r}: write epochs as 5,10,20 or every:5") from None
+
+
+def parse_integers(text: str, flag: str) -> list[int]:
+    """Numbers as typed, 1,2,3 or 1-3.
+
+    >>> parse_integers("1-3,7", "--seeds")
+    [1, 2, 3, 7]
+    """
+    try:
+        found: list[int] = []
+        for part in text.split(","):
+            first, dash, last = part.partition("-")
+            found += range(int(first), int(last) + 1) if dash else [int(first)]
+    except ValueError:
+        raise UserError(f"{flag} {text!r}: write numbers as 1,2,3 or 1-3") from None
+    return list(dict.fromkeys(found))
+
+
+def parse_set(settings: list[str] | None) -> tuple[dict[str, str], dict[str, str]]:
+    """key=value settings, those of the run and those left for the method."""
+    of_run: dict[str, str] = {}
+    of_method: dict[str, str] = {}
+    for text in settings or []:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UserError(f"--set {text!r}: write it as key=value")
+        (of_run if key in Spec.model_fields else of_method)[key.strip()] = value.strip()
+    for key in ("options", "method"):
+        if key in of_run:
+            raise UserError(f"--set {key}=…: not a setting; name an option of the method itself")
+    return of_run, of_method
+
+
+def build_spec(reference: str, given: dict[str, Any], settings: list[str] | None, points: str | None) -> Spec:
+    """The spec of one run from what was typed; what was not typed keeps the default of Spec."""
+    from fedshot.methods import parse_reference
+
+    name, inline = parse_reference(reference)
+    of_run, of_method = parse_set(settings)
+    typed = {key: value for key, value in given.items() if value is not None}
+    if twice := sorted(typed.keys() & of_run.keys()):
+        raise UserError(f"{twice[0]} is given twice: by its own option and by --set")
+    spec = make_spec(method=name, options={**of_method, **inline}, **typed, **_none_where_said(of_run))
+    return make_spec(**{**dict(spec), "evaluate_at": parse_points(points, spec.epochs)}) if points else spec
+
+
+def _none_where_said(settings: dict[str, str]) -> dict[str, str | None]:
+    return {key: None if value.lower() == "none" else value for key, value in settings.items()}
+
+
+def device_of(asked: str) -> str:
+    """The device that was asked for, if this machine has it."""
+    import torch
+
+    if asked == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: this machine has no GPU that torch can use; leave it at auto, or say cpu")
+    return "cuda" if asked != "cpu" and torch.cuda.is_available() else "cpu"

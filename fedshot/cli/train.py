@@ -1,0 +1,180 @@
+"""`fedshot run` and `fedshot compare`."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedshot.cli import settings as s
+from fedshot.errors import UserError
+
+
+def run(
+    method: Annotated[
+        str, typer.Argument(help="A name or alias (`fedshot methods`), with options as `etf:weight=0`, or FILE.py.")
+    ],
+    data: s.DataOption = None,
+    clients: s.ClientsOption = None,
+    alpha: s.AlphaOption = None,
+    recipe: s.RecipeOption = None,
+    classes_per_client: s.ClassesOption = None,
+    partition_file: s.PartitionFileOption = None,
+    validation: s.ValidationOption = None,
+    encoder: s.EncoderOption = None,
+    epochs: s.EpochsOption = None,
+    evaluate_at: s.PointsOption = None,
+    batch_size: s.BatchOption = None,
+    seed: s.SeedOption = None,
+    fusion: s.FusionOption = None,
+    set: s.SetOption = None,
+    device: s.DeviceOption = "auto",
+    workers: s.WorkersOption = None,
+    data_root: s.RootOption = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the run (default: runs/NAME).")] = None,
+    resume: s.ResumeOption = False,
+    json: s.JsonOption = False,
+) -> None:
+    """Train the clients of one method alone, fuse their uploads, score the result.
+
+    **Examples**
+
+    - `fedshot run fafi` on the embedded digits, 5 clients, α = 0.05
+
+    - `fedshot run aurora --data cifar10 --epochs 50 --evaluate-at every:10 --set schedule=cosine --set lr=0.1`
+
+    - `fedshot run V12 --set sigma.learning_rate=0.01 --set anchors=random`
+
+    - `fedshot run my_variant.py --set strength=2` a method of your own, from one file
+
+    The folder of the run holds record.json, telemetry.jsonl and the clients' uploads; `fedshot fuse` works on them.
+    """
+    given = _spec_fields(locals())
+    spec = s.build_spec(method, given, set, evaluate_at)
+    from fedshot.experiment import run as run_experiment
+
+    folder = out or Path("runs") / _folder_name(spec)
+    with _watch([method], quiet=json) as watch:
+        record = run_experiment(spec, folder, _execution(device, workers, data_root, resume), watch)
+    if json:
+        typer.echo(record.model_dump_json(indent=1))
+        return
+    from rich.console import Console
+
+    from fedshot.report import run_summary
+
+    Console().print(run_summary(record))
+    typer.echo(f"record: {folder / 'record.json'}")
+
+
+def compare(
+    methods: Annotated[list[str], typer.Argument(help="Names or aliases, with options as `etf:weight=0`, or FILE.py.")],
+    seeds: Annotated[
+        str, typer.Option("--seeds", help="Seeds as 1,2,3 or 1-5; three or more make a mean worth its name.")
+    ] = "1,2,3",
+    data: s.DataOption = None,
+    clients: s.ClientsOption = None,
+    alpha: s.AlphaOption = None,
+    recipe: s.RecipeOption = None,
+    classes_per_client: s.ClassesOption = None,
+    partition_file: s.PartitionFileOption = None,
+    validation: s.ValidationOption = None,
+    encoder: s.EncoderOption = None,
+    epochs: s.EpochsOption = None,
+    evaluate_at: s.PointsOption = None,
+    batch_size: s.BatchOption = None,
+    fusion: s.FusionOption = None,
+    set: s.SetOption = None,
+    device: s.DeviceOption = "auto",
+    workers: s.WorkersOption = None,
+    data_root: s.RootOption = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the runs and of the report.")] = Path(
+        "runs/compare"
+    ),
+    resume: s.ResumeOption = False,
+    json: s.JsonOption = False,
+) -> None:
+    """Run several methods on the same partitions, initial weights and epochs, over several seeds, and write a report.
+
+    **Examples**
+
+    - `fedshot compare fedavg fafi etf aurora --seeds 1,2,3`
+
+    - `fedshot compare fafi etf:anchors=random etf:anchors=zero etf --alpha 0.1 --out runs/anchors`
+    """
+    given = _spec_fields(locals())
+    labels = list(dict.fromkeys(methods))
+    numbers = s.parse_integers(seeds, "--seeds")
+    specs = {(m, n): s.build_spec(m, {**given, "seed": n}, set, evaluate_at) for m in labels for n in numbers}
+    from fedshot.experiment import run_all
+
+    folders = {(m, n): out / _safe(m) / f"seed-{n}" for m, n in specs}
+    if len({*folders.values()}) < len(folders):
+        raise UserError("two of these methods would share a folder: give them clearly different names")
+    with _watch([f"{m} seed {n}" for m, n in specs], quiet=json) as watch:
+        requests = [(specs[key], folders[key]) for key in specs]
+        outcomes = run_all(requests, _execution(device, workers, data_root, resume), watch)
+    _present(dict(zip(specs, outcomes, strict=True)), folders, out, json)
+
+
+def _present(outcomes: dict, folders: dict, out: Path, json: bool) -> None:
+    from fedshot.record import Record
+    from fedshot.report import as_table, comparison, write_page
+
+    runs: dict[str, list[Record]] = {}
+    paths: dict[str, list[Path]] = {}
+    failures = []
+    for (method, seed), outcome in outcomes.items():
+        if isinstance(outcome, Record):
+            runs.setdefault(method, []).append(outcome)
+            paths.setdefault(method, []).append(folders[method, seed])
+        else:
+            failures.append(f"{method} seed {seed}: {outcome}")
+    if runs:
+        page = write_page(runs, paths, out / "report.html", command=shlex.join(["fedshot", *sys.argv[1:]]))
+        if json:
+            import json as json_module
+
+            typer.echo(
+                json_module.dumps({m: [r.model_dump(mode="json") for r in rs] for m, rs in runs.items()}, indent=1)
+            )
+        else:
+            from rich.console import Console
+
+            Console().print(as_table(comparison(runs)))
+            typer.echo(f"report: {page}")
+    for failure in failures:
+        typer.echo(f"failed: {failure}", err=True)
+    if failures:
+        raise typer.Exit(1)
+
+
+def _spec_fields(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Of a command's arguments those that are fields of Spec by the same name."""
+    names = (
+        "data clients alpha recipe classes_per_client partition_file validation encoder epochs batch_size seed fusion"
+    ).split()
+    return {name: arguments[name] for name in names if name in arguments}
+
+
+def _execution(device: str, workers: int | None, data_root: Path | None, resume: bool) -> Any:
+    from fedshot.experiment import Execution
+
+    return Execution(data_root, s.device_of(device), workers or os.cpu_count() or 1, resume)
+
+
+def _watch(labels: list[str], quiet: bool) -> Any:
+    from fedshot.cli.progress import Progressing
+
+    return Progressing(labels, quiet)
+
+
+def _folder_name(spec: Any) -> str:
+    return f"{_safe(spec.method)}-{_safe(spec.data)}-seed{spec.seed}-{spec.sha256[:8]}"
+
+
+def _safe(text: str) -> str:
+    """A file name from what was typed."""
+    return "".join(c if c.isalnum() or c in "._-" else "-" for c in Path(text).name).strip("-.") or "run"

@@ -1,0 +1,80 @@
+"""What compared runs have in common, said in one line, and what they have not, said as warnings."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fedshot.report.wording import number_of
+from fedshot.study.statistics import ENOUGH_SEEDS
+
+if TYPE_CHECKING:
+    from fedshot.record import Record
+
+_PARTS: dict[str, Callable[["Record"], str]] = {
+    "data": lambda record: record.spec.data,
+    "number of clients": lambda record: number_of(record.spec.clients, "client"),
+    "partition": lambda record: recipe_in_words(record),
+    "local epochs": lambda record: number_of(record.spec.epochs, "local epoch"),
+    "encoder": lambda record: record.spec.encoder or "default encoder",
+    "batch size": lambda record: f"batches of {record.spec.batch_size}",
+    "optimizer": lambda record: f"{record.spec.optimizer} at {record.spec.lr:g}",
+    "validation share": lambda record: f"{record.spec.validation:.0%} held back" if record.spec.validation else "",
+}
+
+
+def recipe_in_words(record: "Record") -> str:
+    """The recipe of the partition with its parameters, which the seed and the number of clients are not."""
+    parameters = record.partition.get("parameters", {}).items()
+    told = [f"{name.replace('_', ' ')} {value:g}" for name, value in parameters if name not in ("seed", "clients")]
+    return ", ".join([record.partition["recipe"], *told]).replace(", alpha", " α =", 1)
+
+
+def seeds_in_words(records: Sequence["Record"]) -> str:
+    """The seeds in order.
+
+    Five are listed; more are counted.
+    """
+    seeds = sorted(record.spec.seed for record in records)
+    if len(seeds) == 1:
+        return f"1 seed ({seeds[0]})"
+    return f"{len(seeds)} seeds ({', '.join(map(str, seeds)) if len(seeds) <= 5 else f'{seeds[0]} … {seeds[-1]}'})"
+
+
+def setting_in_words(runs: Mapping[str, Sequence["Record"]]) -> str:
+    """All that every run shares: data, clients, partition, epochs, encoder, optimiser, seeds."""
+    shared = [values.pop() for values in (_values(runs, part) for part in _PARTS) if len(values) == 1]
+    seeds = {seeds_in_words(records) for records in runs.values()}
+    return " · ".join(filter(None, [*shared, *(seeds if len(seeds) == 1 else ())]))
+
+
+def warnings_about(runs: Mapping[str, Sequence["Record"]]) -> tuple[str, ...]:
+    """Why the rows might not be comparable, one sentence each."""
+    found = [f"The {part} differs: {_by_label(runs, part)}." for part in _PARTS if len(_values(runs, part)) > 1]
+    fewest = min(len(records) for records in runs.values())
+    if len({seeds_in_words(records) for records in runs.values()}) > 1:
+        told = "; ".join(f"{label} {seeds_in_words(records)}" for label, records in runs.items())
+        found.append(f"The seeds differ: {told}. Differences use the shared ones.")
+    if fewest < ENOUGH_SEEDS:
+        few = f"{number_of(fewest, 'seed')} {'is' if fewest == 1 else 'are'}"
+        found.append(f"{few} too few for a claim: run at least {ENOUGH_SEEDS}.")
+    found += [f"At seed {seed} the clients do not hold the same data in all methods." for seed in _unequal(runs)]
+    overlap = max(record.partition.get("overlap", 0.0) for records in runs.values() for record in records)
+    if overlap > 0:
+        found.append(f"Clients overlap: up to {overlap:.0%} of the samples have several holders.")
+    return tuple(found)
+
+
+def _values(runs: Mapping[str, Sequence["Record"]], part: str) -> set[str]:
+    return {_PARTS[part](record) for records in runs.values() for record in records}
+
+
+def _by_label(runs: Mapping[str, Sequence["Record"]], part: str) -> str:
+    told = {label: sorted({_PARTS[part](record) or "none" for record in records}) for label, records in runs.items()}
+    return "; ".join(f"{label} {', '.join(values)}" for label, values in told.items())
+
+
+def _unequal(runs: Mapping[str, Sequence["Record"]]) -> list[int]:
+    """Seeds at which two methods have different partitions."""
+    held: dict[int, set[str]] = {}
+    for record in (record for records in runs.values() for record in records):
+        held.setdefault(record.spec.seed, set()).add(record.partition["fingerprint"])
+    return sorted(seed for seed, fingerprints in held.items() if len(fingerprints) > 1)

@@ -1,0 +1,135 @@
+"""Figures of a comparison and of a run. Each is a matplotlib Figure without pyplot; save one with `figure.savefig`."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fedshot.report.style import COLOURS, INK, colour, marker, new_figure, short, styled
+from fedshot.study.statistics import percent, summarise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from fedshot.record import Record
+
+Rows = Sequence[Mapping[str, float | int | None]]  # telemetry, one row for each client and epoch
+
+MOST_PANELS = 12
+_LAMBDAS = {  # line styles differ too, for prints and for readers who do not tell the colours apart
+    "lambda_equilibrium": ("predicted equilibrium", COLOURS[1], (0, (4, 2)), 1.3),
+    "lambda_raw": ("raw", COLOURS[0], (0, (1, 1)), 2.2),
+    "lambda_effective": ("effective", COLOURS[2], "-", 1.4),
+}
+
+
+def accuracy_dots(runs: Mapping[str, Sequence["Record"]]) -> "Figure":
+    """Accuracy of the last evaluation point: a dot for each seed, a bar at the mean, a thread through equal seeds."""
+    with styled():
+        figure = new_figure(5.6, 0.9 + 0.52 * len(runs))
+        axes = figure.subplots()
+        axes.grid(True, axis="x")
+        _threads(axes, runs)
+        for place, (label, records) in enumerate(runs.items()):
+            values = [100 * record.final.accuracy for record in records]
+            found = summarise([record.final.accuracy for record in records])
+            axes.plot(values, [place] * len(values), "o", ms=6, mew=0, color=colour(place), alpha=0.55, zorder=3)
+            axes.plot([100 * found.mean] * 2, [place - 0.24, place + 0.24], color=colour(place), lw=3, zorder=4)
+            axes.annotate(
+                percent(found),
+                (1.02, place),
+                xycoords=("axes fraction", "data"),
+                va="center",
+                annotation_clip=False,
+            )
+        axes.set_yticks(range(len(runs)), [short(label) for label in runs])
+        axes.set_ylim(len(runs) - 0.5, -0.5)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel("accuracy on the test images, %")
+        return figure
+
+
+def _threads(axes: "Axes", runs: Mapping[str, Sequence["Record"]]) -> None:
+    """Faint lines between the dots of one seed: methods that share a partition are compared along them."""
+    for seed in sorted({record.spec.seed for records in runs.values() for record in records}):
+        of_seed = [[r.final.accuracy for r in records if r.spec.seed == seed] for records in runs.values()]
+        places = [(100 * found[0], place) for place, found in enumerate(of_seed) if found]
+        axes.plot(*zip(*places, strict=True), color=INK, lw=0.8, alpha=0.35, zorder=2)
+
+
+def accuracy_curves(runs: Mapping[str, Sequence["Record"]]) -> "Figure":
+    """Accuracy over local epochs: the mean over seeds, and a band of one sample deviation where there are several."""
+    with styled():
+        figure = new_figure(5.6, 3.3)
+        axes = figure.subplots()
+        axes.grid(True)
+        for place, (label, records) in enumerate(runs.items()):
+            at = {epoch: summarise(values) for epoch, values in _by_epoch(records).items()}
+            means = [100 * found.mean for found in at.values()]
+            kind = {"color": colour(place), "marker": marker(place), "ms": 4.5, "mew": 0, "lw": 1.8}
+            axes.plot(list(at), means, label=short(label), zorder=3, **kind)
+            spread = [100 * (found.std or 0.0) for found in at.values()]
+            if any(spread):
+                low = [mean - std for mean, std in zip(means, spread, strict=True)]
+                high = [mean + std for mean, std in zip(means, spread, strict=True)]
+                axes.fill_between(list(at), low, high, color=colour(place), alpha=0.13, lw=0)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_xlabel("local epoch")
+        axes.set_ylabel("accuracy, %")
+        figure.legend(loc="outside lower left", ncols=min(3, len(runs)))
+        return figure
+
+
+def _by_epoch(records: Sequence["Record"]) -> dict[int, list[float]]:
+    """Accuracies of all seeds at the epochs that every one of them was evaluated at."""
+    curves = [{point.epoch: point.accuracy for point in record.curve} for record in records]
+    shared = sorted(set.intersection(*(set(curve) for curve in curves)))
+    return {epoch: [curve[epoch] for curve in curves] for epoch in shared}
+
+
+def has_lambda(rows: Rows) -> bool:
+    """Whether any client weighed an alignment loss at all."""
+    return any(row.get("lambda_effective") for row in rows)
+
+
+def lambda_paths(rows: Rows, sizes: Mapping[int, int] | None = None) -> "Figure":
+    """The weight of the alignment loss in each client: raw, as it really acted, and the equilibrium it should approach.
+
+    Args:
+        rows: telemetry of one run.
+        sizes: samples of each client, for the titles; with more than 12 clients, those with most samples are drawn.
+    """
+    clients = sorted({int(row["client"] or 0) for row in rows})
+    known = sizes or {}
+    drawn = sorted(sorted(clients, key=lambda client: -known.get(client, 0))[:MOST_PANELS])
+    columns = min(3, len(drawn))
+    lines = -(-len(drawn) // columns)
+    with styled():
+        figure = new_figure(1.0 + 2.3 * columns, 0.75 + 1.55 * lines)
+        panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flatten()
+        for axes, client in zip(panels, drawn, strict=False):
+            _draw_lambdas(axes, [row for row in rows if row["client"] == client])
+            axes.set_title(f"client {client}" + (f" · {known[client]:,} samples" if client in known else ""))
+        for axes in panels[len(drawn) :]:
+            axes.set_visible(False)
+        if _spans_decades(rows):
+            panels[0].set_yscale("log")
+        panels[0].xaxis.get_major_locator().set_params(integer=True)
+        figure.supxlabel("local epoch", fontsize=9)
+        figure.supylabel("λ", fontsize=10)
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
+        return figure
+
+
+def _draw_lambdas(axes: "Axes", rows: Rows) -> None:
+    axes.grid(True)
+    epochs = [row["epoch"] for row in rows]
+    for name, (label, ink, dashes, width) in _LAMBDAS.items():
+        values = [float("nan") if row.get(name) is None else row[name] for row in rows]
+        alone = {"marker": "o", "ms": 4} if len(rows) == 1 else {}
+        axes.plot(epochs, values, label=label, color=ink, ls=dashes, lw=width, **alone)
+
+
+def _spans_decades(rows: Rows) -> bool:
+    """Whether a linear axis would flatten most of the lines."""
+    values = [value for row in rows for name in _LAMBDAS if (value := row.get(name)) is not None]
+    return min(values) > 0 and max(values) / min(values) > 50
