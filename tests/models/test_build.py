@@ -48,7 +48,7 @@ def test_the_head_does_not_depend_on_how_much_the_encoder_draws():
 def test_forward_is_the_head_of_the_features():
     model = build(TASK, PrototypeHead).eval()
     images = torch.randn(2, 1, 8, 8)
-    assert model.features(images).shape == (2, 128)
+    assert model.features(images).shape == (2, 512)
     assert torch.equal(model(images), model.head(model.features(images)))
     assert model(images).shape == (2, 3)
 
