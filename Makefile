@@ -18,7 +18,8 @@ $(VENV)/.stamp: pyproject.toml constraints.txt
 	@touch $@
 
 demo: setup
-	$(BIN)/fedshot compare fedavg fafi etf aurora --data digits --clients 5 --alpha 0.05 --seeds 1,2,3 --out runs/demo --fresh
+	rm -rf runs/demo
+	$(BIN)/fedshot compare fedavg fafi etf aurora --data digits --clients 5 --alpha 0.05 --epochs 20 --seeds 1,2,3 --out runs/demo
 
 lint: setup
 	$(BIN)/ruff check .

@@ -53,6 +53,7 @@ def run_all(
     folders = [RunFolder(out) for _, out in requests]
     for setting, folder in zip(settings, folders, strict=True):
         folder.check(setting.spec)
+        setting.rehearse()
     for setting, folder in zip(settings, folders, strict=True):
         folder.begin(setting.spec, execution.resume)
     jobs = [job for s, f in zip(settings, folders, strict=True) for job in jobs_of(s, f, execution)]
@@ -135,6 +136,7 @@ def client_records(setting: Setting, folder: RunFolder, received: Received, alon
     """Each client: what it sent for this fusion rule, what it cost, how good it is alone."""
     uploads = {m.upload.header.client: sent(m.upload, setting.fusion) for m in received.members}
     accuracy = dict(zip(uploads, alone.accuracies, strict=True))
+    per_class = dict(zip(uploads, alone.per_class, strict=True))
     records = []
     for number in range(setting.spec.clients):
         summary, upload = folder.finished(number), uploads.get(number)
@@ -146,6 +148,7 @@ def client_records(setting: Setting, folder: RunFolder, received: Received, alon
                 upload_bytes=len(upload.to_bytes()) if upload else 0,
                 upload_sha256=upload.sha256 if upload else None,
                 accuracy_alone=accuracy.get(number),
+                per_class_alone=per_class.get(number),
                 skipped=received.missing.get(number),
             )
         )

@@ -1,20 +1,27 @@
 """Options of a method or a fusion rule, read off the signature of the function that makes it.
 
 A parameter is an option; a parameter whose default is a frozen dataclass offers the fields of that dataclass as
-`parameter.field`. The last part of a dotted key is enough where it is unambiguous.
+`parameter.field`. The last part of a dotted key is enough where it is unambiguous. A default that is no plain value
+(a tensor, a module, a function) cannot be typed on a command line and is no option.
 """
 
 import inspect
+import math
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, TypeVar
+from difflib import get_close_matches
+from typing import Annotated, Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from fedshot.errors import UserError, unknown
 
 T = TypeVar("T")
+NotNegative = Annotated[float, Field(ge=0)]
+
+_REQUIRED = inspect.Parameter.empty
+_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
 @dataclass(frozen=True)
@@ -26,31 +33,35 @@ class Option:
     default: Any
 
     @property
+    def required(self) -> bool:
+        return self.default is _REQUIRED
+
+    @property
     def allowed(self) -> str:
         """The type in the user's words.
 
         >>> Option("weight", float | None, None).allowed
         'float or none'
         """
-        if typing.get_origin(self.type) is typing.Literal:
-            return " | ".join(str(value) for value in typing.get_args(self.type))
-        parts = typing.get_args(self.type) or (self.type,)
-        return " or ".join("none" if part is type(None) else part.__name__ for part in parts)
+        return in_words(self.type)
 
 
 def options_of(factory: Callable[..., object]) -> dict[str, Option]:
     """Every option by its full key, in the order of the signature."""
-    hints = typing.get_type_hints(factory)
+    hints = typing.get_type_hints(factory, include_extras=True)
     found: dict[str, Option] = {}
     for name, parameter in inspect.signature(factory).parameters.items():
         default = parameter.default
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
         if is_dataclass(default) and not isinstance(default, type):
-            inner = typing.get_type_hints(type(default))
-            for field in fields(default):
-                key = f"{name}.{field.name}"
-                found[key] = Option(key, inner[field.name], getattr(default, field.name))
+            inner = typing.get_type_hints(type(default), include_extras=True)
+            offered = {
+                f"{name}.{field.name}": (inner[field.name], getattr(default, field.name)) for field in fields(default)
+            }
         else:
-            found[name] = Option(name, hints[name], default)
+            offered = {name: (hints.get(name, Any), default)}
+        found |= {key: Option(key, kind, value) for key, (kind, value) in offered.items() if _is_plain(value)}
     return found
 
 
@@ -60,11 +71,9 @@ def resolve(factory: Callable[..., object], given: Mapping[str, Any], what: str)
     values = {key: option.default for key, option in options.items()}
     for key, value in given.items():
         option = options[_full_key(key, options, what)]
-        try:
-            plain = None if isinstance(value, str) and value.lower() in ("none", "null") else value
-            values[option.key] = TypeAdapter(option.type).validate_python(plain)
-        except ValidationError:
-            raise UserError(f"{what}: {option.key} takes {option.allowed}, not {value!r}") from None
+        values[option.key] = _checked(option, value, what)
+    if lacking := [key for key, value in values.items() if value is _REQUIRED]:
+        raise UserError(f"{what}: {lacking[0]} has no default: give it as {lacking[0]}=VALUE")
     return values
 
 
@@ -96,11 +105,69 @@ def parse_inline(text: str, what: str) -> dict[str, str]:
     """
     given: dict[str, str] = {}
     for setting in filter(None, text.split(",")):
-        key, equals, value = setting.partition("=")
+        key, equals, value = (part.strip() for part in setting.partition("="))
         if not equals or not key:
             raise UserError(f"{what}: write an option as key=value, not {setting!r}")
-        given[key.strip()] = value.strip()
+        if key in given:
+            raise UserError(f"{what}: {key} is given twice")
+        given[key] = value
     return given
+
+
+def in_words(kind: Any) -> str:
+    """A type as a user would say it.
+
+    >>> in_words(Annotated[int, Field(ge=1)])
+    'int of at least 1'
+    """
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is type(None):
+        return "none"
+    if origin is typing.Literal:
+        return " | ".join(str(value) for value in arguments)
+    if origin is Annotated:
+        limits = [limit for extra in arguments[1:] for limit in getattr(extra, "metadata", ())]
+        said = [
+            f"{word} {getattr(limit, name)}"
+            for limit in limits
+            for name, word in _BOUNDS.items()
+            if hasattr(limit, name)
+        ]
+        return in_words(arguments[0]) + (f" of {' and '.join(said)}" if said else "")
+    if arguments and origin is not tuple:
+        return " or ".join(in_words(part) for part in arguments)
+    return "anything" if kind is Any else getattr(kind, "__name__", str(kind))
+
+
+def choices(kind: Any) -> tuple[str, ...]:
+    """The words that a type allows, if it allows only certain words.
+
+    >>> choices(typing.Literal["linear", "cosine"] | None)
+    ('linear', 'cosine')
+    """
+    if typing.get_origin(kind) is typing.Literal:
+        return tuple(str(value) for value in typing.get_args(kind))
+    return tuple(word for part in typing.get_args(kind) for word in choices(part))
+
+
+def _checked(option: Option, value: Any, what: str) -> Any:
+    none_said = isinstance(value, str) and value.lower() in ("none", "null")
+    plain = None if none_said and type(None) in typing.get_args(option.type) else value
+    try:
+        found = TypeAdapter(option.type).validate_python(plain)
+        if not isinstance(found, float) or math.isfinite(found):
+            return found
+    except ValidationError:
+        pass
+    near = get_close_matches(str(value).lower(), choices(option.type), n=1, cutoff=0.5)
+    hint = f": did you mean {near[0]!r}?" if near else ""
+    raise UserError(f"{what}: {option.key} takes {option.allowed}, not {value!r}{hint}")
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(_is_plain(part) for part in value)
+    return value is _REQUIRED or isinstance(value, (bool, int, float, str, type(None)))
 
 
 def _full_key(key: str, options: Mapping[str, Option], what: str) -> str:

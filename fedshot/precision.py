@@ -28,9 +28,9 @@ def pack(tensors: Mapping[str, Tensor], precision: Precision) -> dict[str, Tenso
         else:
             rows = tensor.flatten(1)
             scale = rows.abs().amax(1) / 127
-            # a row of zeros has scale 0 and stays 0
+            # a row of zeros has scale 0 and stays 0; a scale near the smallest float is rounded, hence the clamp
             quotient = rows / torch.where(scale > 0, scale, torch.ones_like(scale))[:, None]
-            packed[name] = quotient.round().to(torch.int8).view_as(tensor)
+            packed[name] = quotient.round().clamp(-127, 127).to(torch.int8).view_as(tensor)
             packed[name + _SCALE] = scale
     return packed
 
@@ -39,10 +39,10 @@ def unpack(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The inverse of `pack`, up to its rounding, in float32."""
     plain: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        if name.endswith(_SCALE) and name.removesuffix(_SCALE) in tensors:
+        if name.endswith(_SCALE):
             continue
         scale = tensors.get(name + _SCALE)
-        if scale is not None and tensor.ndim >= 1 and scale.shape == tensor.shape[:1]:
+        if scale is not None and tensor.dtype == torch.int8:
             plain[name] = tensor.float() * scale.view(-1, *[1] * (tensor.ndim - 1))
         else:
             plain[name] = tensor.float() if tensor.is_floating_point() else tensor

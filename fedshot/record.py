@@ -28,6 +28,7 @@ class ClientRecord(Frozen):
     upload_sha256: str | None
     seconds: float
     accuracy_alone: float | None = None
+    per_class_alone: tuple[float | None, ...] | None = None
     skipped: str | None = None  # why nothing of this client was fused
 
 

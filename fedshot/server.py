@@ -4,12 +4,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from fedshot.errors import UploadRefused, UserError
 from fedshot.evaluate import Metrics, evaluate
-from fedshot.fusion import FUSIONS, Fusion, Member, make_fusion
+from fedshot.fusion import FUSIONS, Fusion, Member, Predictor, make_fusion
+from fedshot.models import Classifier
+from fedshot.seeds import stream
 from fedshot.setting import Setting
 from fedshot.store import RunFolder
-from fedshot.upload import Upload, parse, validate
+from fedshot.upload import Upload, parse, size_limit, validate
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,10 @@ def receive(setting: Setting, folder: RunFolder, needs: Sequence[str], epoch: in
             continue
         try:
             members.append(open_upload(setting, folder.upload(number, epoch).read_bytes(), number, needs))
-        except (UploadRefused, FileNotFoundError) as reason:
+        except UploadRefused as reason:
             missing[number] = f"upload refused: {reason}"
+        except FileNotFoundError:
+            missing[number] = "its upload is not there"
     if not members:
         reasons = "; ".join(f"client {number}: {reason}" for number, reason in missing.items())
         raise UserError(f"there is nothing to fuse: {reasons}")
@@ -49,22 +55,38 @@ def receive(setting: Setting, folder: RunFolder, needs: Sequence[str], epoch: in
 
 def open_upload(setting: Setting, message: bytes, number: int, needs: Sequence[str]) -> Member:
     """A member from the bytes that a client sent, checked against the job before anything is loaded."""
-    upload = parse(message)
     model = setting.method.model(setting.task)
+    state, width, classes = model.state_dict(), model.encoder.width, setting.task.classes
+    upload = parse(message, size_limit(state, width, classes, len(setting.data.train)))
     if upload.header.client != number:
         raise UploadRefused(f"it says that it comes from client {upload.header.client}, not {number}")
-    if len(upload.header.class_counts) != setting.task.classes:
-        raise UploadRefused(f"{len(upload.header.class_counts)} class counts for {setting.task.classes} classes")
-    validate(upload, model.state_dict(), model.encoder.width, needs)
+    if len(upload.header.class_counts) != classes:
+        raise UploadRefused(f"{len(upload.header.class_counts)} class counts for {classes} classes")
+    validate(upload, state, width, needs)
     model.load_state_dict(upload.section("weights"))
-    return Member(upload, model.to(setting.device).eval().requires_grad_(False))
+    model = model.to(setting.device).eval().requires_grad_(False)
+    if not _answers(model, setting):
+        raise UploadRefused("its model answers with values that are not finite")
+    return Member(upload, model)
+
+
+@torch.no_grad()
+def _answers(model: Classifier, setting: Setting) -> bool:
+    """Whether finite weights give finite features and logits, on two images of noise."""
+    noise = torch.randn(2, *setting.task.shape, generator=stream(setting.task.seed, "probe")).to(setting.device)
+    features = model.features(noise)
+    return bool(features.isfinite().all() and model.head(features).isfinite().all())
 
 
 def fuse_and_score(setting: Setting, members: Sequence[Member], rules: Mapping[str, Fusion]) -> dict[str, Fused]:
     """Every rule on the same members; the members are asked once for each test image, whatever the number of rules."""
-    predictors = {name: rule.fuse(members, setting.task) for name, rule in rules.items()}
+    return score_all(setting, {name: rule.fuse(members, setting.task) for name, rule in rules.items()})
+
+
+def score_all(setting: Setting, predictors: Mapping[str, Predictor]) -> dict[str, Fused]:
+    """Predictors on the test images."""
     found = evaluate(predictors, setting.data.test, setting.task)
-    return {name: Fused(found[name], len(predictors[name].models)) for name in rules}
+    return {name: Fused(found[name], len(predictors[name].models)) for name in predictors}
 
 
 def sent(upload: Upload, rule: Fusion) -> Upload:
@@ -77,39 +99,60 @@ def fuse_again(
 ) -> list[dict[str, Any]]:
     """Other rules on the uploads of a finished run, without training: one row for each rule, the best first.
 
-    A row has the metrics and the bytes that the rule needs, or says under `error` why the rule cannot be used. Without
-    `asked`, all rules in their default form.
+    A row has the metrics, the bytes that the rule needs, and who was left out and why; or it says under `error` why the
+    rule cannot be used. Without `asked`, all rules in their default form.
     """
     rules = {text: make_fusion(text) for text in asked or FUSIONS}
-    received = receive(setting, folder, ("weights",)).members
-    members = [m for m in received if m.upload.header.client not in without]
+    if strangers := sorted(set(without) - set(range(setting.spec.clients))):
+        raise UserError(f"there is no client {strangers[0]}: the clients are 0 to {setting.spec.clients - 1}")
+    received = receive(setting, folder, ("weights",))
+    members = [m for m in received.members if m.upload.header.client not in without]
     if not members:
         raise UserError("no client is left to fuse")
-    errors = {text: error for text, rule in rules.items() if (error := obstacle(setting, members, rule))}
-    usable = {text: rule for text, rule in rules.items() if text not in errors}
+    predictors, errors = usable(rules, members, setting)
+    left_out = {**received.missing, **dict.fromkeys(without, "left out on request")}
     rows: list[dict[str, Any]] = [
         {
             "fusion": text,
-            **fused.metrics.model_dump(mode="json"),
+            **found.metrics.model_dump(mode="json"),
             "upload_bytes": sum(len(sent(m.upload, rules[text]).to_bytes()) for m in members),
-            "models_kept": fused.models_kept,
+            "models_kept": found.models_kept,
             "inductive": rules[text].inductive,
             "clients": [m.upload.header.client for m in members],
+            "left_out": {str(number): left_out[number] for number in sorted(left_out)},
         }
-        for text, fused in fuse_and_score(setting, members, usable).items()
+        for text, found in score_all(setting, predictors).items()
     ]
     rows.sort(key=lambda row: -row["accuracy"])
-    return rows + [{"fusion": text, "error": error} for text, error in errors.items()]
+    return rows + [{"fusion": text, "error": errors[text]} for text in rules if text in errors]
 
 
-def obstacle(setting: Setting, members: Sequence[Member], rule: Fusion) -> str | None:
-    """Why these members cannot be fused by a rule, if so."""
-    lacking = {section for section in rule.needs for m in members if section not in m.upload.sections}
-    if lacking:
-        hint = ": train with --validation 0.1" if "familiarity" in lacking else ""
-        return f"the uploads carry no {', '.join(sorted(lacking))}{hint}"
-    try:
-        rule.fuse(members, setting.task)
-    except UserError as error:
-        return str(error)
+def usable(
+    rules: Mapping[str, Fusion], members: Sequence[Member], setting: Setting
+) -> tuple[dict[str, Predictor], dict[str, str]]:
+    """The rules as predictors, and for those that these members do not allow, why not."""
+    predictors: dict[str, Predictor] = {}
+    errors: dict[str, str] = {}
+    for text, rule in rules.items():
+        try:
+            if reason := lacking_section(members, rule):
+                raise UserError(reason)
+            predictors[text] = rule.fuse(members, setting.task)
+        except UserError as error:
+            errors[text] = str(error)
+    return predictors, errors
+
+
+def lacking_section(members: Sequence[Member], rule: Fusion) -> str | None:
+    """Which section of the uploads a rule misses, if so."""
+    for section in rule.needs:
+        lacking = [m.upload.header.client for m in members if section not in m.upload.sections]
+        if not lacking:
+            continue
+        if len(lacking) < len(members):
+            numbers = ",".join(map(str, lacking))
+            who = "client" if len(lacking) == 1 else "clients"
+            return f"{who} {numbers} sent no {section}: fuse the others by --without {numbers}"
+        hint = ": train with --validation 0.1" if section == "familiarity" else ""
+        return f"the uploads carry no {section}{hint}"
     return None

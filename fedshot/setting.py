@@ -51,6 +51,15 @@ class Setting:
             augmentation=self.spec.augmentation or self.data.augmentation,
         )
 
+    def rehearse(self) -> None:
+        """Builds what only training would build, so that a wrong option is told before anything is written."""
+        self.fusion.check(self.method.model(self.task))
+        clients = (self.client(number) for number in range(self.spec.clients))
+        first = next((client for client in clients if isinstance(client, Client)), None)
+        if first is None:
+            raise UserError(f"none of the {self.spec.clients} clients holds two samples: choose fewer clients")
+        self.method.objective(first)
+
     def _indices(self, number: int) -> tuple[Any, Any]:
         indices = self.partition.indices[number]
         labels = self.data.train.labels.cpu().numpy()

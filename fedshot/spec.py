@@ -1,11 +1,13 @@
-"""What is asked of an experiment. Validated, frozen, hashable: equal specs give equal results."""
+"""What is asked of an experiment. Validated and frozen; its hash is its identity: equal specs give equal results."""
 
 import hashlib
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedshot.errors import UserError, unknown
+from fedshot.options import choices
 
 Positive = Annotated[int, Field(ge=1)]
 Precision = Literal["fp32", "bf16", "int8"]
@@ -14,7 +16,7 @@ Precision = Literal["fp32", "bf16", "int8"]
 class Spec(BaseModel):
     """One run. A field left at None is chosen by the data set or the method; `complete` fills it in."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     method: str = Field(description="a name or alias in `fedshot methods`, or FILE.py of your own")
     options: dict[str, Any] = Field(
@@ -33,7 +35,7 @@ class Spec(BaseModel):
     norm: Literal["batch", "group"] = Field("batch", description="normalisation layers of the encoder")
     augmentation: Literal["natural", "characters"] | None = Field(None, description="recipe of the augmented views")
 
-    epochs: Positive = Field(30, description="local epochs, over the whole run")
+    epochs: Positive = Field(50, description="local epochs, over the whole run")
     evaluate_at: tuple[Positive, ...] = Field((), description="epochs after which a snapshot is fused and scored")
     batch_size: Annotated[int, Field(ge=2)] | None = Field(None, description="images in a step, each seen as its views")
     optimizer: Literal["sgd", "adamw"] = "sgd"
@@ -48,7 +50,7 @@ class Spec(BaseModel):
 
     fusion: str | None = Field(None, description="a rule in `fedshot fusions`; the method's own if not given")
     upload_precision: Precision = Field("fp32", description="of the weights in an upload")
-    seed: int = Field(1, ge=0)
+    seed: int = Field(1, ge=0, description="of every random stream: partition, initial weights, batches, views")
 
     @model_validator(mode="after")
     def _points_lie_in_the_run(self) -> "Spec":
@@ -59,8 +61,8 @@ class Spec(BaseModel):
 
     @property
     def sha256(self) -> str:
-        """Identity of the run: the hash of everything that was asked."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+        """Identity of the run: the hash of everything that was asked, in whatever order."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
 
 
 def make_spec(**given: Any) -> Spec:  # keyword names are the fields of Spec, checked by it
@@ -72,6 +74,23 @@ def make_spec(**given: Any) -> Spec:  # keyword names are the fields of Spec, ch
         return Spec(**given)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if not isinstance(part, int))
-        what = first["msg"].removeprefix("Value error, ")
-        raise UserError(f"{where} = {first['input']!r}: {what}" if where else what) from None
+        words = choices(Spec.model_fields[str(first["loc"][0])].annotation) if first["loc"] else ()
+        if words and isinstance(first["input"], str):
+            raise unknown(str(first["loc"][0]), first["input"], words) from None
+        raise UserError(first_problem(error)) from None
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first thing that a model found wrong, in one line.
+
+    >>> try: Spec(method="fafi", alpha=0)
+    ... except ValidationError as error: first_problem(error)
+    'alpha = 0: it should be greater than 0'
+    """
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"] if not isinstance(part, int))
+    what = first["msg"].removeprefix("Value error, ").replace("Input should be", "it should be", 1)
+    if first["type"] in ("missing", "json_invalid"):
+        return f"{where}: {what}" if where else what
+    given = repr(first["input"])
+    return f"{where} = {given if len(given) <= 60 else given[:60] + '…'}: {what}" if where else what

@@ -4,11 +4,11 @@ import json
 import os
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedshot.errors import UserError
 from fedshot.local.telemetry import Row
-from fedshot.spec import Spec
+from fedshot.spec import Spec, first_problem
 from fedshot.upload import Upload
 
 
@@ -62,19 +62,28 @@ class RunFolder:
                     f"{self.path} holds a run of another spec ({', '.join(differing)} differ): "
                     "choose another --out, or remove that folder"
                 )
-        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        elif self.path.is_dir() and any(self.path.iterdir()):
             raise UserError(f"{self.path} holds something that is not a run: choose another --out")
+        nearest = next(folder for folder in (self.path, *self.path.absolute().parents) if folder.exists())
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+            why = "cannot be written to" if nearest.is_dir() else "is a file"
+            raise UserError(f"there can be no run in {self.path}: {nearest} {why}: choose another --out")
 
     def begin(self, spec: Spec, resume: bool) -> None:
         """Makes the folder. Without `resume`, what an earlier run of the spec left is dropped."""
         if not resume:
             for file in [self.record, self.telemetry, *self.path.glob("clients/*/*")]:
                 file.unlink(missing_ok=True)
+        for unfinished in self.path.rglob(".*.part"):  # of a process that was killed while it wrote
+            unfinished.unlink()
         write_atomic(self.spec, spec.model_dump_json(indent=1).encode())
 
     def finished(self, number: int) -> ClientSummary | None:
-        file = self.client(number) / "client.json"
-        return ClientSummary.model_validate_json(file.read_text()) if file.exists() else None
+        """How a client ended; None for one that has not, or whose file is damaged: it trains again."""
+        try:
+            return ClientSummary.model_validate_json((self.client(number) / "client.json").read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None
 
     def write_upload(self, upload: Upload, epoch: int | None = None) -> None:
         write_atomic(self.upload(upload.header.client, epoch), upload.to_bytes())
@@ -97,9 +106,11 @@ class RunFolder:
 def read_spec(path: Path) -> Spec:
     """The spec in a file."""
     try:
-        return Spec.model_validate_json(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is not the spec of a run: {str(error).splitlines()[0]}") from None
+        return Spec.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        raise UserError(f"{path} is not the spec of a run: {first_problem(error)}") from None
 
 
 def differing_fields(one: Spec, other: Spec) -> list[str]:

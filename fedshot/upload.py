@@ -7,9 +7,9 @@ sections that it needs; only those are sent and counted.
 
 import hashlib
 import json
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -20,10 +20,14 @@ from torch import Tensor
 
 from fedshot import __version__
 from fedshot.errors import UploadRefused
+from fedshot.local.familiarity import nearest_distance
 from fedshot.precision import pack, unpack
-from fedshot.spec import Precision
+from fedshot.spec import Precision, first_problem
 
 SECTIONS = ("weights", "moments", "class_means", "familiarity")
+
+Count = Annotated[int, Field(ge=0, le=10**9)]
+Kind = tuple[torch.dtype, tuple[int | None, ...]]  # type and shape of a tensor; None for a length that is free
 
 
 class Header(BaseModel):
@@ -31,9 +35,9 @@ class Header(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    client: int = Field(ge=0)
-    samples: int = Field(ge=1)
-    class_counts: tuple[int, ...]
+    client: Count
+    samples: Annotated[Count, Field(ge=1)]
+    class_counts: tuple[Count, ...]
     method: str
     precision: Precision = "fp32"
     validation_accuracy: float | None = Field(default=None, ge=0, le=1)
@@ -86,6 +90,16 @@ def make_upload(header: Header, sections: Mapping[str, Mapping[str, Tensor]]) ->
     return Upload(header, tensors)
 
 
+def size_limit(model: Mapping[str, Tensor], width: int, classes: int, held_out: int) -> int:
+    """More bytes than any upload of the job can have: all sections in float32, and room for names and header.
+
+    Args:
+        held_out: how many distances a client may upload.
+    """
+    statistics = 2 * width + 2 * classes * width + width * width + held_out
+    return 4 * (sum(t.numel() for t in model.values()) + statistics) + 256 * (len(model) + 6) + 2**16
+
+
 def parse(message: bytes, limit: int | None = None) -> Upload:
     """Bytes to an upload; refuses what is no upload of ours. `validate` then compares it with the job."""
     if limit is not None and len(message) > limit:
@@ -93,8 +107,13 @@ def parse(message: bytes, limit: int | None = None) -> Upload:
     try:
         tensors = parse_safetensors(message)
         size = int.from_bytes(message[:8], "little")
-        header = Header.model_validate_json(json.loads(message[8 : 8 + size])["__metadata__"]["fedshot"])
-    except (SafetensorError, ValidationError, KeyError, ValueError, TypeError) as error:
+        text = json.loads(message[8 : 8 + size])["__metadata__"]["fedshot"]
+        header = Header.model_validate_json(text, strict=True)
+    except ValidationError as error:
+        raise UploadRefused(f"not a fedshot upload: header: {first_problem(error)}") from None
+    except (KeyError, TypeError):
+        raise UploadRefused("not a fedshot upload: it has no header of ours") from None
+    except (SafetensorError, ValueError) as error:
         raise UploadRefused(f"not a fedshot upload: {str(error).splitlines()[0]}") from None
     return Upload(header, tensors)
 
@@ -107,33 +126,65 @@ def validate(upload: Upload, model: Mapping[str, Tensor], width: int, needs: Col
         width: d, the width of a feature.
         needs: the sections that must be there.
     """
-    header, classes = upload.header, len(upload.header.class_counts)
-    if min(header.class_counts, default=0) < 0 or sum(header.class_counts) != header.samples:
+    header = upload.header
+    if sum(header.class_counts) != header.samples:
         raise UploadRefused(f"class counts add up to {sum(header.class_counts)}, not to {header.samples} samples")
     if missing := sorted(set(needs) - upload.sections):
         raise UploadRefused(f"section {', '.join(missing)} is missing")
     if strange := sorted(upload.sections - set(SECTIONS)):
         raise UploadRefused(f"unknown section {', '.join(strange)}")
-    expected: dict[str, dict[str, tuple[int | None, ...]]] = {
-        "weights": {name: tuple(t.shape) for name, t in model.items()},
+    expected = _layout(model, width, len(header.class_counts), header.precision)
+    for section in sorted(upload.sections):
+        prefix = f"{section}/"
+        given = {name: t for name, t in upload.tensors.items() if name.startswith(prefix)}
+        _check_layout(given, {prefix + name: kind for name, kind in expected[section].items()})
+        for name, tensor in upload.section(section).items():
+            if not tensor.isfinite().all():
+                raise UploadRefused(f"{section}/{name} holds values that are not finite")
+    _check_statistics(upload)
+
+
+def _layout(model: Mapping[str, Tensor], width: int, classes: int, precision: Precision) -> dict[str, dict[str, Kind]]:
+    """Every tensor that an upload of the job may carry, by section: what `make_upload` writes."""
+    packed = pack(model, precision)
+    statistics: dict[str, dict[str, tuple[int | None, ...]]] = {
         "moments": {"mean": (width,), "std": (width,)},
         "class_means": {"means": (classes, width)},
         "familiarity": {"means": (classes, width), "covariance": (width, width), "distances": (None,)},
     }
-    for section in sorted(upload.sections):
-        _check_section(section, upload.section(section), expected[section])
-    for name, tensor in upload.section("weights").items():
-        if tensor.is_floating_point() != model[name].is_floating_point():
-            raise UploadRefused(f"weights/{name} has type {tensor.dtype}, expected {model[name].dtype}")
+    return {
+        "weights": {name: (t.dtype, tuple(t.shape)) for name, t in packed.items()},
+        **{section: {n: (torch.float32, shape) for n, shape in known.items()} for section, known in statistics.items()},
+    }
 
 
-def _check_section(section: str, given: Mapping[str, Tensor], expected: Mapping[str, tuple[int | None, ...]]) -> None:
-    if given.keys() != expected.keys():
-        odd = sorted(given.keys() ^ expected.keys())
-        raise UploadRefused(f"{section}: {len(odd)} missing or unknown tensors, the first is {odd[0]!r}")
+def _check_layout(given: Mapping[str, Tensor], expected: Mapping[str, Kind]) -> None:
+    for what, odd in (("missing", expected.keys() - given.keys()), ("unknown", given.keys() - expected.keys())):
+        if odd:
+            more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+            raise UploadRefused(f"{what} tensor {min(odd)!r}{more}")
     for name, tensor in given.items():
-        shape = expected[name]
+        dtype, shape = expected[name]
+        if tensor.dtype != dtype:
+            raise UploadRefused(f"{name} has type {tensor.dtype}, expected {dtype}".replace("torch.", ""))
         if len(shape) != tensor.ndim or any(w not in (None, g) for w, g in zip(shape, tensor.shape, strict=True)):
-            raise UploadRefused(f"{section}/{name} has shape {tuple(tensor.shape)}, expected {shape}")
-        if not math.isfinite(tensor.double().abs().sum().item()):
-            raise UploadRefused(f"{section}/{name} holds values that are not finite")
+            raise UploadRefused(f"{name} has shape {tuple(tensor.shape)}, expected {shape}")
+
+
+def _check_statistics(upload: Upload) -> None:
+    """Refuses statistics that no data can have: a fusion rule would fail on them, or trust them wrongly."""
+    if "moments" in upload.sections and (upload.section("moments")["std"] < 0).any():
+        raise UploadRefused("moments/std is negative")
+    if "familiarity" not in upload.sections:
+        return
+    means, covariance, distances = (upload.section("familiarity")[k] for k in ("means", "covariance", "distances"))
+    if (distances < 0).any() or (distances.diff() < 0).any():
+        raise UploadRefused("familiarity/distances are not ascending from 0 or more")
+    held = torch.tensor(upload.header.class_counts) > 0
+    try:
+        symmetric = torch.allclose(covariance, covariance.T, rtol=1e-3, atol=1e-6)
+        usable = bool(nearest_distance(means[held], means, held, covariance).isfinite().all())
+    except torch.linalg.LinAlgError:
+        usable = False
+    if not (usable and symmetric):
+        raise UploadRefused("familiarity/covariance is not the covariance of anything")

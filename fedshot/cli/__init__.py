@@ -1,6 +1,7 @@
 """The command line. Nothing heavy is imported before a command needs it: `fedshot --help` answers at once."""
 
 import sys
+from collections.abc import Sequence
 
 import typer
 
@@ -22,7 +23,6 @@ app = typer.Typer(
     - `fedshot fuse runs/RUN` tries every fusion rule on the same uploads, without training
     - `fedshot methods` lists the methods, `fedshot methods aurora` what can be set in one
     """,
-    no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
@@ -32,26 +32,43 @@ app.add_typer(data_app, name="data")
 
 
 @app.callback(invoke_without_command=True)
-def start(version: bool = typer.Option(False, "--version", help="Print the version and stop.")) -> None:
+def start(
+    context: typer.Context, version: bool = typer.Option(False, "--version", help="Print the version and stop.")
+) -> None:
     if version:
         from fedshot import __version__
 
         typer.echo(__version__)
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a command; a mistake of the user's is one line on standard error and exit status 2."""
     try:
-        app()
+        status = app(args=arguments, prog_name="fedshot", standalone_mode=False)
     except UserError as error:
-        sys.exit(_say(str(error), 2))
-    except KeyboardInterrupt:
-        sys.exit(_say("interrupted; finished clients are kept: run the same command again with --resume", 130))
-    except RuntimeError as error:
-        if not type(error).__module__.startswith("fedshot"):
-            raise
-        sys.exit(_say(f"{error}: run the same command again with --resume", 1))
+        status = _say(str(error), 2)
+    except (KeyboardInterrupt, typer.Abort):
+        status = 130
+    except OSError as error:
+        status = _say(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+    except Exception as error:
+        status = _explained(error)
+    sys.exit(status or 0)
+
+
+def _explained(error: Exception) -> int:
+    """One line for a mistyped command or a lost worker; anything else is a defect and keeps its traceback."""
+    if isinstance(error, RuntimeError) and type(error).__module__.startswith("fedshot"):
+        return _say(f"{error}: run the same command again with --resume", 1)
+    said = getattr(error, "format_message", None)  # of typer's own errors
+    if said is None:
+        raise error
+    context = getattr(error, "ctx", None)
+    message = said().removesuffix(".").replace("Input should be", "it should be").replace("Value error, ", "")
+    return _say(f"{message} (see {context.command_path if context else 'fedshot'} --help)", 2)
 
 
 def _say(message: str, status: int) -> int:

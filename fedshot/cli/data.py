@@ -7,7 +7,14 @@ import typer
 from fedshot.cli.lists import datasets
 from fedshot.cli.settings import JsonOption, RootOption
 
-data_app = typer.Typer(help="List, verify and download data sets.", no_args_is_help=True, rich_markup_mode="markdown")
+data_app = typer.Typer(rich_markup_mode="markdown")
+
+
+@data_app.callback(invoke_without_command=True)
+def start(context: typer.Context) -> None:
+    """List, verify and download data sets. Without a command: list them."""
+    if context.invoked_subcommand is None:
+        datasets()
 
 
 @data_app.command("list")
@@ -18,7 +25,7 @@ def show(data_root: RootOption = None, json: JsonOption = False) -> None:
 
 @data_app.command()
 def verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Data sets; all that are at hand if not given.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="data sets; all that are at hand if not given")] = None,
     data_root: RootOption = None,
 ) -> None:
     """Compare the checksums of files with the official ones. Exit status 1 if one differs."""
@@ -37,10 +44,13 @@ def verify(
 
 @data_app.command()
 def download(
-    names: Annotated[list[str], typer.Argument(help="Data sets, see `fedshot data list`.")],
+    names: Annotated[list[str], typer.Argument(help="data sets, see `fedshot data list`")],
     data_root: RootOption = None,
 ) -> None:
-    """Fetch data sets from their official places: resumes a broken download, checks the sum. Offline it says what to put where."""
+    """Fetch data sets from their official places. It resumes a broken download and checks the sum.
+
+    Offline it says which files to put where.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 

@@ -11,15 +11,15 @@ from fedshot.errors import UserError
 
 
 def fuse(
-    run: Annotated[Path, typer.Argument(help="The folder of a run (`fedshot run --out`).")],
+    run: Annotated[Path, typer.Argument(help="the folder of a run (`fedshot run --out`)")],
     fusion: Annotated[
         list[str] | None,
         typer.Option(
-            "--fusion", "-f", help="A rule, repeatable, options as `features:weights=uniform`; all if not given."
+            "--fusion", "-f", help="a rule, repeatable, options as `features:weights=uniform`; all if not given"
         ),
     ] = None,
     without: Annotated[
-        str | None, typer.Option("--without", help="Leave clients out, as 0,3: what if they had not come?")
+        str | None, typer.Option("--without", help="leave clients out, as 0,3: what if they had not come?")
     ] = None,
     data_root: s.RootOption = None,
     device: s.DeviceOption = "auto",
@@ -59,30 +59,29 @@ def fuse(
 def _table(rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column, side in (
-        ("fusion", "left"),
-        ("accuracy", "right"),
-        ("worst class", "right"),
-        ("calibration error", "right"),
-        ("upload", "right"),
-        ("models", "right"),
-        ("", "left"),
-    ):
-        table.add_column(column, justify=side)
-    for row in rows:
-        if "error" in row:
-            table.add_row(row["fusion"], "–", "–", "–", "–", "–", row["error"])
-            continue
-        note = "" if row["inductive"] else "transductive: reads the test images' statistics"
+    from fedshot.report.wording import bytes_in_words
+
+    console, table = Console(), Table(box=None, pad_edge=False, header_style="bold")
+    usable = [row for row in rows if "error" not in row]
+    for column in ("fusion", "accuracy", "worst class", "calibration error", "upload", "models"):
+        table.add_column(column, justify="left" if column == "fusion" else "right")
+    for row in usable:
         table.add_row(
-            row["fusion"],
+            Text(row["fusion"] + ("" if row["inductive"] else " *")),
             f"{row['accuracy']:.2%}",
             f"{row['worst_class_accuracy']:.1%}",
             f"{row['calibration_error']:.3f}",
-            f"{row['upload_bytes'] / 1e6:.2f} MB",
+            bytes_in_words(row["upload_bytes"]),
             str(row["models_kept"]),
-            note,
         )
-    Console().print(table)
+    if usable:
+        console.print(table)
+    if not all(row["inductive"] for row in usable):
+        console.print("* transductive: reads statistics of the test images", style="dim")
+    for number, reason in (usable[0]["left_out"] if usable else {}).items():
+        console.print(f"without client {number}: {reason}", style="dim", markup=False)
+    for row in rows:
+        if "error" in row:
+            console.print(f"{row['fusion']}: not possible, {row['error']}", style="yellow", markup=False)

@@ -19,14 +19,15 @@ def partition(
     partition_file: s.PartitionFileOption = None,
     seed: s.SeedOption = None,
     data_root: s.RootOption = None,
-    save: Annotated[Path | None, typer.Option("--save", help="Write the index lists to a .json or .npz file.")] = None,
-    image: Annotated[Path | None, typer.Option("--image", help="Write a picture: .png, .svg or .pdf.")] = None,
+    save: Annotated[Path | None, typer.Option("--save", help="write the index lists to a .json or .npz file")] = None,
+    image: Annotated[Path | None, typer.Option("--image", help="write a picture: .png, .svg or .pdf")] = None,
     json: s.JsonOption = False,
 ) -> None:
     """Show how a recipe divides a data set over the clients, without training anything.
 
     Recipes: `dirichlet` (per class, disjoint), `niid-bench` (with a minimum size), `equal-size`, `client-prior`,
-    `released` (FAFI's published one: clients overlap), `iid`, `shards` (--classes-per-client), `natural` (by a group column).
+    `released` (FAFI's published one: clients overlap), `iid`, `shards` (--classes-per-client), `natural` (by a group
+    column).
 
     **Examples**
 
@@ -47,8 +48,9 @@ def partition(
     from fedshot.spec import make_spec
 
     spec = make_spec(method="fafi", **{key: value for key, value in typed.items() if value is not None})
-    if image and image.suffix not in (".png", ".svg", ".pdf"):
-        raise UserError(f"--image {image}: end the name in .png, .svg or .pdf")
+    for path, endings in ((image, (".png", ".svg", ".pdf")), (save, (".json", ".npz"))):
+        if path and path.suffix not in endings:
+            raise UserError(f"{path}: end the name in {', '.join(endings[:-1])} or {endings[-1]}")
     dataset = load_data(spec, data_root)
     found = divide(spec, dataset)
     if save:
@@ -56,6 +58,7 @@ def partition(
     if image:
         from fedshot.partition.picture import as_figure
 
+        image.parent.mkdir(parents=True, exist_ok=True)
         as_figure(found, dataset.class_names).savefig(image, bbox_inches="tight", dpi=150)
     if json:
         typer.echo(json_module.dumps(found.summary(), indent=1))

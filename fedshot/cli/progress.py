@@ -31,6 +31,9 @@ class Progressing(Watch):
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
         self.bar.stop()
+        if kind is KeyboardInterrupt:
+            said = "fedshot: interrupted; finished clients are kept: run the same command again with --resume"
+            print(said, file=sys.stderr)
 
     def planned(self, jobs: Sequence[Job]) -> None:
         total = sum(job.samples * job.spec.epochs for job in jobs)

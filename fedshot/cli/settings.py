@@ -5,15 +5,15 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from fedshot.errors import UserError
+from fedshot.errors import UserError, unknown
 from fedshot.spec import Spec, make_spec
 
 
 def setting(name: str, *flags: str) -> Any:
     """The command-line option for a field of Spec: its description is the help, its default is shown, not passed."""
     field = Spec.model_fields[name]
-    default = "" if field.default is None or field.default == () else str(field.default)
-    return typer.Option(*flags, help=(field.description or name).capitalize(), show_default=default or False)
+    default = "" if field.default is None or field.default == () else f" (default: {field.default})"
+    return typer.Option(*flags, help=f"{field.description}{default}", show_default=False)
 
 
 DataOption = Annotated[str | None, setting("data", "--data", "-d")]
@@ -32,29 +32,36 @@ PointsOption = Annotated[
     str | None,
     typer.Option(
         "--evaluate-at",
-        help="Epochs after which a snapshot is fused and scored: `5,10,20`, or `every:5`. The last always.",
+        help="epochs after which a snapshot is fused and scored: `5,10,20`, or `every:5`; the last always",
     ),
 ]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="Any other setting as key=value, repeatable: of the run (`lr=0.1`, `schedule=cosine`, `weight_decay=5e-4`, "
-        "`clip_scope=joint`, `upload_precision=int8` …) or of the method (`fedshot methods NAME` lists them).",
+        metavar="KEY=VALUE",
+        help="any other setting, repeatable: of the run (`lr=0.1`, `schedule=cosine`, `weight_decay=5e-4`, "
+        "`clip_scope=joint`, `upload_precision=int8` …) or of the method (`fedshot methods NAME` lists them)",
     ),
 ]
 DeviceOption = Annotated[
-    Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute; auto takes a GPU if there is one.")
+    Literal["auto", "cpu", "cuda"], typer.Option("--device", help="where to compute; auto takes a GPU if there is one")
 ]
 WorkersOption = Annotated[
     int | None,
-    typer.Option("--workers", "-w", min=1, help="Clients trained side by side on the CPU; all cores if not given."),
+    typer.Option(
+        "--workers",
+        "-w",
+        min=1,
+        metavar="<int>",
+        help="clients trained side by side on the CPU; all cores if not given",
+    ),
 ]
 RootOption = Annotated[
-    Path | None, typer.Option("--data-root", envvar="FEDSHOT_DATA", help="Folder of the data sets (default: ./data).")
+    Path | None, typer.Option("--data-root", envvar="FEDSHOT_DATA", help="folder of the data sets (default: ./data)")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Keep the clients that an interrupted run has finished.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON alone on standard output")]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="keep the clients that an interrupted run has finished")]
 
 
 def parse_points(text: str | None, epochs: int) -> tuple[int, ...]:
@@ -67,7 +74,10 @@ def parse_points(text: str | None, epochs: int) -> tuple[int, ...]:
         return ()
     try:
         if text.startswith("every:"):
-            return (*range(int(text[6:]), epochs, int(text[6:])), epochs)
+            step = int(text.removeprefix("every:"))
+            if step < 1:
+                raise ValueError
+            return (*range(step, epochs, step), epochs)
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise UserError(f"--evaluate-at {text!r}: write epochs as 5,10,20 or every:5") from None
@@ -85,36 +95,59 @@ def parse_integers(text: str, flag: str) -> list[int]:
             first, dash, last = part.partition("-")
             found += range(int(first), int(last) + 1) if dash else [int(first)]
     except ValueError:
-        raise UserError(f"{flag} {text!r}: write numbers as 1,2,3 or 1-3") from None
+        found = []
+    if not found:
+        raise UserError(f"{flag} {text!r}: write numbers as 1,2,3 or 1-3")
     return list(dict.fromkeys(found))
 
 
 def parse_set(settings: list[str] | None) -> tuple[dict[str, str], dict[str, str]]:
-    """key=value settings, those of the run and those left for the method."""
-    of_run: dict[str, str] = {}
-    of_method: dict[str, str] = {}
+    """key=value settings, those of the run and those left for the method.
+
+    >>> parse_set(["lr=0.1", "anchors=random"])
+    ({'lr': '0.1'}, {'anchors': 'random'})
+    """
+    given: dict[str, str] = {}
     for text in settings or []:
-        key, equals, value = text.partition("=")
+        key, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not key:
             raise UserError(f"--set {text!r}: write it as key=value")
-        (of_run if key in Spec.model_fields else of_method)[key.strip()] = value.strip()
-    for key in ("options", "method"):
-        if key in of_run:
-            raise UserError(f"--set {key}=…: not a setting; name an option of the method itself")
-    return of_run, of_method
+        if key in given:
+            raise UserError(f"--set {key} is given twice")
+        given[key] = value
+    for key, instead in (("options", "--set KEY=VALUE"), ("method", "METHOD"), ("evaluate_at", "--evaluate-at")):
+        if key in given:
+            raise UserError(f"--set {key}=… is not possible: type it as {instead}")
+    of_run = {key: value for key, value in given.items() if key in Spec.model_fields}
+    return of_run, {key: value for key, value in given.items() if key not in of_run}
 
 
 def build_spec(reference: str, given: dict[str, Any], settings: list[str] | None, points: str | None) -> Spec:
     """The spec of one run from what was typed; what was not typed keeps the default of Spec."""
     from fedshot.methods import parse_reference
 
-    name, inline = parse_reference(reference)
     of_run, of_method = parse_set(settings)
+    name, inline = parse_reference(reference)
+    _check_keys(of_method, name)
     typed = {key: value for key, value in given.items() if value is not None}
     if twice := sorted(typed.keys() & of_run.keys()):
         raise UserError(f"{twice[0]} is given twice: by its own option and by --set")
+    if twice := sorted(of_method.keys() & inline.keys()):
+        raise UserError(f"{twice[0]} is given twice: after {name}: and by --set")
     spec = make_spec(method=name, options={**of_method, **inline}, **typed, **_none_where_said(of_run))
     return make_spec(**{**dict(spec), "evaluate_at": parse_points(points, spec.epochs)}) if points else spec
+
+
+def _check_keys(of_method: dict[str, str], name: str) -> None:
+    """A key that is neither a setting of the run nor an option of the method may be a misspelt one of either."""
+    from fedshot.methods import factory_of
+    from fedshot.options import options_of
+
+    options = options_of(factory_of(name)) if of_method else {}
+    for key in of_method:
+        if not any(full == key or full.endswith(f".{key}") for full in options):
+            of_run = set(Spec.model_fields) - {"options", "method", "evaluate_at"}
+            raise unknown(f"setting for {name}", key, [*of_run, *options])
 
 
 def _none_where_said(settings: dict[str, str]) -> dict[str, str | None]:

@@ -10,11 +10,14 @@ import typer
 
 from fedshot.cli import settings as s
 from fedshot.errors import UserError
+from fedshot.spec import Spec
+
+_APART = ("method", "evaluate_at")  # arguments that are parsed before they become fields of Spec
 
 
 def run(
     method: Annotated[
-        str, typer.Argument(help="A name or alias (`fedshot methods`), with options as `etf:weight=0`, or FILE.py.")
+        str, typer.Argument(help="a name or alias (`fedshot methods`), with options as `etf:weight=0`, or FILE.py")
     ],
     data: s.DataOption = None,
     clients: s.ClientsOption = None,
@@ -33,7 +36,7 @@ def run(
     device: s.DeviceOption = "auto",
     workers: s.WorkersOption = None,
     data_root: s.RootOption = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the run (default: runs/NAME).")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="folder of the run (default: runs/NAME)")] = None,
     resume: s.ResumeOption = False,
     json: s.JsonOption = False,
 ) -> None:
@@ -70,9 +73,9 @@ def run(
 
 
 def compare(
-    methods: Annotated[list[str], typer.Argument(help="Names or aliases, with options as `etf:weight=0`, or FILE.py.")],
+    methods: Annotated[list[str], typer.Argument(help="names or aliases, with options as `etf:weight=0`, or FILE.py")],
     seeds: Annotated[
-        str, typer.Option("--seeds", help="Seeds as 1,2,3 or 1-5; three or more make a mean worth its name.")
+        str, typer.Option("--seeds", help="seeds as 1,2,3 or 1-5; three or more make a mean worth its name")
     ] = "1,2,3",
     data: s.DataOption = None,
     clients: s.ClientsOption = None,
@@ -90,7 +93,7 @@ def compare(
     device: s.DeviceOption = "auto",
     workers: s.WorkersOption = None,
     data_root: s.RootOption = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the runs and of the report.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="folder of the runs and of the report")] = Path(
         "runs/compare"
     ),
     resume: s.ResumeOption = False,
@@ -152,11 +155,8 @@ def _present(outcomes: dict, folders: dict, out: Path, json: bool) -> None:
 
 
 def _spec_fields(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Of a command's arguments those that are fields of Spec by the same name."""
-    names = (
-        "data clients alpha recipe classes_per_client partition_file validation encoder epochs batch_size seed fusion"
-    ).split()
-    return {name: arguments[name] for name in names if name in arguments}
+    """Of a command's arguments those that are fields of Spec by the same name and need no parsing."""
+    return {name: value for name, value in arguments.items() if name in Spec.model_fields and name not in _APART}
 
 
 def _execution(device: str, workers: int | None, data_root: Path | None, resume: bool) -> Any:

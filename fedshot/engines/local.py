@@ -10,12 +10,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
+from functools import lru_cache, partial
 from multiprocessing.queues import SimpleQueue
+from pathlib import Path
 
 from fedshot.engines.job import Done, Job, Told
 from fedshot.local.work import train_client
-from fedshot.setting import prepare
+from fedshot.setting import Setting, prepare
+from fedshot.spec import Spec
 from fedshot.store import ClientSummary, RunFolder
 
 
@@ -36,7 +38,8 @@ def train_jobs(jobs: Sequence[Job], workers: int, told: Told) -> Iterator[Done]:
 
 def _side_by_side(jobs: Sequence[Job], workers: int, told: Told) -> Iterator[Done]:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fedshot.engines.local"])  # torch is imported once, not once a worker
+    # what every worker needs is imported once; optimisers would import torch._dynamo at their first step
+    context.set_forkserver_preload(["fedshot.engines.local", "torch._dynamo"])
     messages: SimpleQueue[tuple[int, int] | None] = context.SimpleQueue()
     listener = threading.Thread(target=_listen, args=(messages, jobs, told), daemon=True)
     listener.start()
@@ -88,5 +91,10 @@ def _work(number: int, job: Job) -> ClientSummary:
 
 
 def _train(job: Job, tell: Callable[[int], None]) -> ClientSummary:
-    setting = prepare(job.spec, job.data_root, job.device)
+    setting = _setting(job.spec.model_dump_json(), job.data_root, job.device)
     return train_client(setting, job.client, RunFolder(job.folder), tell)
+
+
+@lru_cache(maxsize=4)  # the clients of a run share it, and come one after the other
+def _setting(spec: str, data_root: Path | None, device: str) -> Setting:
+    return prepare(Spec.model_validate_json(spec), data_root, device)

@@ -11,6 +11,7 @@ from fedshot.fusion.rule import Fusion, Member, Outputs, Predictor, outputs_of
 from fedshot.fusion.weights import CLIENT_WEIGHTS, ClientWeights, PrototypeWeights
 from fedshot.models import unit
 from fedshot.seeds import stream
+from fedshot.spec import Positive
 from fedshot.task import Task
 
 
@@ -33,7 +34,7 @@ def features(
     return Fusion("features", fuse)
 
 
-def noise_informed(draws: int = 64, prototypes: PrototypeWeights = "uniform") -> Fusion:
+def noise_informed(draws: Positive = 64, prototypes: PrototypeWeights = "uniform") -> Fusion:
     """FAFI's informative feature fusion as intended: features weighted by how unlike noise an image looks to a client.
 
     u_k(x) = mean over noise images of 1 - cos(h_k(x), h_k(noise)); F = sum_k u_k(x) h_k(x), one weight for each client
@@ -42,7 +43,7 @@ def noise_informed(draws: int = 64, prototypes: PrototypeWeights = "uniform") ->
     return _against_noise("noise_informed", draws, prototypes, lambda u: u)
 
 
-def released(draws: int = 64, prototypes: PrototypeWeights = "uniform") -> Fusion:
+def released(draws: Positive = 64, prototypes: PrototypeWeights = "uniform") -> Fusion:
     """The informative fusion as the published code has it: weights averaged over clients first, which cancels them.
 
     Every client gets the same weight, so it equals a plain sum of features. Kept to reproduce published figures.
@@ -119,7 +120,9 @@ def nearest_prototype(weights: ClientWeights = "samples") -> Fusion:
             h = torch.einsum("k,knd->nd", w.to(outputs.features), outputs.features)
             scores = -torch.cdist(h, prototypes.to(h)).square()
             # a class that nobody holds has no mean; it must not win, and -inf would make its NLL infinite
-            return scores.masked_fill((total == 0).to(h.device), -1e4)
+            nobody = (total == 0).to(h.device)
+            least = scores.masked_fill(nobody, torch.inf).amin(1, keepdim=True) - 100
+            return torch.where(nobody, least, scores)
 
         return Predictor(models_of(members), combine)
 

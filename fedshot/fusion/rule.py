@@ -45,12 +45,17 @@ class Predictor:
 
 @dataclass(frozen=True)
 class Fusion:
-    """A rule: a pure function of what was uploaded. `needs` names the sections of an upload that it reads."""
+    """A rule: a pure function of what was uploaded.
+
+    `needs` names the sections of an upload that it reads. `check` raises a UserError for a model that the rule cannot
+    fuse, before any client trains it.
+    """
 
     name: str
     fuse: Callable[[Sequence[Member], Task], Predictor]
     needs: tuple[str, ...] = ("weights",)
     inductive: bool = True
+    check: Callable[[Classifier], object] = lambda model: None
 
 
 @torch.no_grad()

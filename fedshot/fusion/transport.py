@@ -6,6 +6,7 @@ from fedshot.fusion.average import single
 from fedshot.fusion.otfusion import otfusion_state
 from fedshot.fusion.rule import Fusion, Member, Predictor
 from fedshot.fusion.weights import samples
+from fedshot.models import Classifier
 from fedshot.task import Task
 
 
@@ -18,4 +19,4 @@ def otfusion() -> Fusion:
         states = [m.model.state_dict() for m in ordered]
         return single(pivot, otfusion_state(states, samples(ordered).tolist(), pivot.wiring()))
 
-    return Fusion("otfusion", fuse)
+    return Fusion("otfusion", fuse, check=Classifier.wiring)

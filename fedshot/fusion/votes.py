@@ -12,6 +12,7 @@ from fedshot.fusion.rule import Fusion, Member, Outputs, Predictor
 from fedshot.fusion.weights import CLIENT_WEIGHTS, ClientWeights, class_counts
 from fedshot.local.familiarity import nearest_distance
 from fedshot.models import unit
+from fedshot.options import NotNegative
 from fedshot.task import Task
 
 _TINY = 1e-30  # keeps the logarithm of a mixture finite
@@ -41,7 +42,7 @@ def probabilities(weights: ClientWeights = "samples") -> Fusion:
     return Fusion("probabilities", fuse)
 
 
-def class_weighted(power: float = 1.0) -> Fusion:
+def class_weighted(power: NotNegative = 1.0) -> Fusion:
     """Probabilities weighted by who holds the class: score_y = sum_k (n_ky / sum_j n_jy) p_k(y|x)."""
 
     def fuse(members: Sequence[Member], task: Task) -> Predictor:
@@ -52,7 +53,7 @@ def class_weighted(power: float = 1.0) -> Fusion:
 
 
 def typicality(
-    familiarity: Literal["rank", "softmax"] = "rank", sharpness: float = 2.0, class_power: float = 1.0
+    familiarity: Literal["rank", "softmax"] = "rank", sharpness: NotNegative = 2.0, class_power: NotNegative = 1.0
 ) -> Fusion:
     """Probabilities weighted by how familiar the image is to the client, and by who holds the class.
 

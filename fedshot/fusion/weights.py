@@ -31,9 +31,12 @@ def uniform(members: Sequence[Member]) -> Tensor:
 
 
 def reliability(members: Sequence[Member]) -> Tensor:
-    """Proportional to the accuracy that each client reached on the images that it held back."""
+    """Proportional to the accuracy that each client reached on the images that it held back.
+
+    A client too small to hold back an image has shown nothing, and has no say.
+    """
     scores = [m.upload.header.validation_accuracy for m in members]
-    if any(score is None for score in scores):
+    if all(score is None for score in scores):
         raise UserError("reliability needs clients that held back validation images: train with --validation 0.1")
     accuracy = torch.tensor([float(score or 0.0) for score in scores])
     return accuracy / accuracy.sum() if accuracy.sum() > 0 else uniform(members)

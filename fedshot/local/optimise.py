@@ -55,20 +55,24 @@ def set_rates(groups: list[Group], progress: Tensor, spec: Spec) -> None:
 
 
 def clip_gradients(groups: list[Group], spec: Spec) -> tuple[Tensor, Tensor]:
-    """Scales gradients down to each group's norm limit; returns the encoder's norm and the factor that it got.
+    """Scales gradients down to the norm limits; returns the encoder's norm and the factor that it got.
 
-    `clip_scope = "joint"` takes one norm over all parameters, weighting included, as the published code does: a large
-    lambda then scales the encoder's gradient down. A limit of 0 means no clipping.
+    The encoder's factor depends on its own gradient alone. The head gets the same factor, so that the two move in step
+    as under one norm, and is clipped again if that leaves it too long: a large lambda, which acts on the prototypes,
+    cannot slow the encoder down. A learned weighting is clipped by itself. `clip_scope = "joint"` takes one norm over
+    all of them, as the published code does. A limit of 0 means no clipping.
     """
+    gradients = {group.name: [p.grad for p in group.parameters if p.grad is not None] for group in groups}
     if spec.clip_scope == "joint":
-        everything = [p for group in groups for p in group.parameters]
-        return _clip(everything, spec.clip)
-    found = [_clip(list(group.parameters), group.clip) for group in groups]
-    return found[0]
+        return _clip([g for group in gradients.values() for g in group], spec.clip)
+    norm, factor = _clip(gradients["encoder"], spec.clip)
+    torch._foreach_mul_(gradients["head"], factor)
+    for group in groups[1:]:
+        _clip(gradients[group.name], group.clip)
+    return norm, factor
 
 
-def _clip(parameters: list[nn.Parameter], limit: float) -> tuple[Tensor, Tensor]:
-    gradients = [p.grad for p in parameters if p.grad is not None]
+def _clip(gradients: list[Tensor], limit: float) -> tuple[Tensor, Tensor]:
     norm = torch.nn.utils.get_total_norm(gradients, foreach=True)
     if not limit:
         return norm, torch.ones_like(norm)

@@ -1,7 +1,6 @@
 """The only training loop: one client, alone, from the shared initial model to the end of its local run."""
 
 import copy
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -19,7 +18,11 @@ from fedshot.spec import Spec
 
 
 class TrainingDiverged(ArithmeticError):
-    """The loss of a client is not finite any more."""
+    """The loss or the state of a client's model is not finite any more. `row` is the telemetry of that epoch."""
+
+    def __init__(self, row: Row) -> None:
+        super().__init__(f"training diverged in epoch {row['epoch']}: the loss or the model is not finite")
+        self.row = row
 
 
 def train(
@@ -31,7 +34,8 @@ def train(
 ) -> None:
     """Trains `client.model` in place; calls `at_epoch(epoch, model, telemetry)` after each of the epochs 1 … E.
 
-    Momentum, schedules and random streams live as long as the client. `at_epoch` is handed the live model: whoever
+    Momentum, schedules and random streams live as long as the client. An epoch that ends with numbers that are not
+    finite raises `TrainingDiverged` instead of the call. `at_epoch` is handed the live model: whoever
     evaluates it works on a copy (`frozen_copy`), so that training is the same with and without evaluation.
     """
     device = client.train.labels.device
@@ -59,9 +63,9 @@ def train(
             log.add(base, align, terms, report, norm, factor)
             optimiser.step()
         row = log.row(client.id, epoch + 1)
+        if row["base_loss"] is None or not is_finite(client.model):
+            raise TrainingDiverged(row)
         at_epoch(epoch + 1, client.model, row)
-        if not math.isfinite(row["base_loss"] or 0.0):
-            raise TrainingDiverged(f"training diverged in epoch {epoch + 1}: the loss is not finite")
 
 
 def forward(client: Client, batch: Tensor, views: Views, spec: Spec, draws: torch.Generator, progress: Tensor) -> Step:
@@ -103,6 +107,11 @@ def batches(samples: int, batch_size: int, order: torch.Generator) -> list[Tenso
     if len(pieces) > 1 and len(pieces[-1]) == 1:
         pieces[-2:] = [torch.cat(pieces[-2:])]
     return pieces
+
+
+def is_finite(model: Classifier) -> bool:
+    """Whether every parameter and buffer of the model is a number."""
+    return bool(torch.stack([tensor.isfinite().all() for tensor in model.state_dict().values()]).all())
 
 
 def frozen_copy(model: Classifier) -> Classifier:

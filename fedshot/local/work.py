@@ -39,8 +39,9 @@ def train_client(setting: Setting, number: int, folder: RunFolder, tell: Callabl
     with one_thread(setting.device):
         try:
             train(client, setting.method.objective(client), setting.method.views, spec, at_epoch)
-        except TrainingDiverged as reason:
-            skipped = str(reason)
+        except TrainingDiverged as end:
+            rows.append(end.row)
+            skipped = str(end)
     summary = ClientSummary(
         id=number,
         samples=len(client.train),

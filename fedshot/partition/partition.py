@@ -95,7 +95,7 @@ class Partition:
             "fingerprint": self.fingerprint,
             "overlap": self.overlap,
             "sizes": list(self.sizes),
-            "entropy_bits": list(self.entropy_bits),
+            "entropy_bits": [round(h, 4) for h in self.entropy_bits],
             "class_counts": self.class_counts.tolist(),
             "unassigned": self.unassigned,
         }

@@ -48,7 +48,9 @@ def setting_in_words(runs: Mapping[str, Sequence["Record"]]) -> str:
 
 def warnings_about(runs: Mapping[str, Sequence["Record"]]) -> tuple[str, ...]:
     """Why the rows might not be comparable, one sentence each."""
-    found = [f"The {part} differs: {_by_label(runs, part)}." for part in _PARTS if len(_values(runs, part)) > 1]
+    found = [
+        f"Not all runs share the {part}: {_by_label(runs, part)}." for part in _PARTS if len(_values(runs, part)) > 1
+    ]
     fewest = min(len(records) for records in runs.values())
     if len({seeds_in_words(records) for records in runs.values()}) > 1:
         told = "; ".join(f"{label} {seeds_in_words(records)}" for label, records in runs.items())

@@ -30,6 +30,7 @@ class Row:
     label: str
     method: str
     fusion: str
+    seeds: tuple[int, ...]
     accuracy: Summary
     balanced: Summary
     worst_class: Summary
@@ -64,8 +65,10 @@ class Comparison:
         return self.rows[0].label
 
     @property
-    def best(self) -> Row:
-        """The row of the highest mean accuracy."""
+    def best(self) -> Row | None:
+        """The row of the highest mean accuracy; none where the seeds differ, as some seeds are easier than others."""
+        if len({row.seeds for row in self.rows}) > 1:
+            return None
         return max(self.rows, key=lambda row: row.accuracy.mean)
 
 
@@ -98,6 +101,7 @@ def _row(label: str, records: Sequence["Record"], reference: Sequence["Record"] 
         label=label,
         method=last.spec.method,
         fusion=last.final.fusion,
+        seeds=tuple(sorted(record.spec.seed for record in records)),
         accuracy=summarise([record.final.accuracy for record in records]),
         balanced=summarise([record.final.balanced_accuracy for record in records]),
         worst_class=summarise([record.final.worst_class_accuracy for record in records]),
@@ -168,10 +172,10 @@ def as_table(comparison: Comparison, width: int = 100) -> Table:
     for name in (*_COLUMNS, *more):
         table.add_column(name, justify="right", no_wrap=name != "difference")
     for row in comparison.rows:
-        name = Text(row.label, style="bold" if row is comparison.best else "")
+        shown = Text(row.label, style="bold" if row is comparison.best else "")
         for mark in row.marks:
-            name.append(f"\n{mark}", style="yellow not bold")
-        table.add_row(name, *(Text(tell(row)) for tell in (*_COLUMNS.values(), *more.values())))
+            shown.append(f"\n{mark}", style="yellow not bold")
+        table.add_row(shown, *(Text(tell(row)) for tell in (*_COLUMNS.values(), *more.values())))
     caption = Text(comparison.setting, style="bold")
     caption.append(f"\n{legend(comparison)}", style="not bold dim")
     for warning in comparison.warnings:

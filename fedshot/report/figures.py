@@ -1,7 +1,7 @@
 """Figures of a comparison and of a run. Each is a matplotlib Figure without pyplot; save one with `figure.savefig`."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedshot.report.style import COLOURS, INK, colour, marker, new_figure, short, styled
 from fedshot.study.statistics import percent, summarise
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 Rows = Sequence[Mapping[str, float | int | None]]  # telemetry, one row for each client and epoch
 
 MOST_PANELS = 12
-_LAMBDAS = {  # line styles differ too, for prints and for readers who do not tell the colours apart
-    "lambda_equilibrium": ("predicted equilibrium", COLOURS[1], (0, (4, 2)), 1.3),
-    "lambda_raw": ("raw", COLOURS[0], (0, (1, 1)), 2.2),
-    "lambda_effective": ("effective", COLOURS[2], "-", 1.4),
+_LAMBDAS: dict[
+    str, tuple[str, dict[str, Any]]
+] = {  # widths and dashes differ too, for prints and for readers who do not tell the colours apart
+    "lambda_raw": ("raw", {"color": COLOURS[6], "lw": 5.0, "alpha": 0.4}),
+    "lambda_equilibrium": ("predicted equilibrium", {"color": COLOURS[1], "lw": 1.4, "ls": (0, (4, 2))}),
+    "lambda_effective": ("effective", {"color": COLOURS[2], "lw": 1.6}),
 }
 
 
@@ -29,7 +31,7 @@ def accuracy_dots(runs: Mapping[str, Sequence["Record"]]) -> "Figure":
         axes = figure.subplots()
         axes.grid(True, axis="x")
         _threads(axes, runs)
-        for place, (label, records) in enumerate(runs.items()):
+        for place, records in enumerate(runs.values()):
             values = [100 * record.final.accuracy for record in records]
             found = summarise([record.final.accuracy for record in records])
             axes.plot(values, [place] * len(values), "o", ms=6, mew=0, color=colour(place), alpha=0.55, zorder=3)
@@ -65,17 +67,17 @@ def accuracy_curves(runs: Mapping[str, Sequence["Record"]]) -> "Figure":
         for place, (label, records) in enumerate(runs.items()):
             at = {epoch: summarise(values) for epoch, values in _by_epoch(records).items()}
             means = [100 * found.mean for found in at.values()]
-            kind = {"color": colour(place), "marker": marker(place), "ms": 4.5, "mew": 0, "lw": 1.8}
+            kind: dict[str, Any] = {"color": colour(place), "marker": marker(place), "ms": 4.5, "mew": 0, "lw": 1.8}
             axes.plot(list(at), means, label=short(label), zorder=3, **kind)
             spread = [100 * (found.std or 0.0) for found in at.values()]
             if any(spread):
                 low = [mean - std for mean, std in zip(means, spread, strict=True)]
                 high = [mean + std for mean, std in zip(means, spread, strict=True)]
                 axes.fill_between(list(at), low, high, color=colour(place), alpha=0.13, lw=0)
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.locator_params(axis="x", integer=True)
         axes.set_xlabel("local epoch")
         axes.set_ylabel("accuracy, %")
-        figure.legend(loc="outside lower left", ncols=min(3, len(runs)))
+        figure.legend(loc="outside lower left", ncols=2 if len(runs) in (2, 4) else 3)
         return figure
 
 
@@ -113,20 +115,20 @@ def lambda_paths(rows: Rows, sizes: Mapping[int, int] | None = None) -> "Figure"
             axes.set_visible(False)
         if _spans_decades(rows):
             panels[0].set_yscale("log")
-        panels[0].xaxis.get_major_locator().set_params(integer=True)
+        panels[0].locator_params(axis="x", integer=True)
         figure.supxlabel("local epoch", fontsize=9)
-        figure.supylabel("λ", fontsize=10)
+        figure.supylabel("λ", fontsize=11, rotation=0)
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
         return figure
 
 
 def _draw_lambdas(axes: "Axes", rows: Rows) -> None:
     axes.grid(True)
-    epochs = [row["epoch"] for row in rows]
-    for name, (label, ink, dashes, width) in _LAMBDAS.items():
-        values = [float("nan") if row.get(name) is None else row[name] for row in rows]
-        alone = {"marker": "o", "ms": 4} if len(rows) == 1 else {}
-        axes.plot(epochs, values, label=label, color=ink, ls=dashes, lw=width, **alone)
+    epochs = [row["epoch"] or 0 for row in rows]
+    alone: dict[str, Any] = {"marker": "o", "ms": 4} if len(rows) == 1 else {}
+    for name, (label, look) in _LAMBDAS.items():
+        values = [float("nan") if (value := row.get(name)) is None else value for row in rows]
+        axes.plot(epochs, values, label=label, **look, **alone)
 
 
 def _spans_decades(rows: Rows) -> bool:

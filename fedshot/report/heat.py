@@ -1,6 +1,7 @@
 """Heat maps: who holds what, and what is recognised."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from fedshot.report.style import RAMP, bare, new_figure, short, styled
@@ -30,7 +31,7 @@ def class_map(rows: Mapping[str, Sequence[float | None]], divide_after: int | No
 
 
 def partition_map(partition: Mapping[str, Any]) -> "Figure":
-    """Samples of each client and class from the partition of a record; darker is more, by logarithm."""
+    """Samples of each client and class in the partition of a record, coloured by their logarithm."""
     from matplotlib.colors import LogNorm
 
     counts = partition["class_counts"]
@@ -69,7 +70,7 @@ def _heat_map(
             norm=scale,
             rasterized=many,
         )
-        middles = [(top + bottom) / 2 for top, bottom in zip(places, places[1:], strict=False)]
+        middles = [(top + bottom) / 2 for top, bottom in pairwise(places)]
         if classes <= 25 and not many:
             _write_cells(axes, values, middles, scale, in_cell)
         of_rows = [middle for middle, row in zip(middles, values, strict=True) if not np.isinf(row).all()]
@@ -88,14 +89,16 @@ def _with_gap(values: Any, places: Any, after: int) -> tuple[Any, Any]:
     return np.concatenate([values[:after], gap, values[after:]]), np.concatenate([places[: after + 1], lower])
 
 
-def _write_cells(axes: "Axes", values: Any, middles: list[float], scale: "Normalize", tell: Callable[[float], str]) -> None:
+def _write_cells(
+    axes: "Axes", values: Any, middles: list[float], scale: "Normalize", tell: Callable[[float], str]
+) -> None:
     """The numbers, light on dark and dark on light; a dot in the page's ink where there is none."""
     import numpy as np
 
     for (row, label), value in np.ndenumerate(values):
         if np.isinf(value):
             continue
-        ink = {} if np.isnan(value) else {"color": "#ffffff" if scale(value) > 0.45 else "#173042"}
+        ink: dict[str, Any] = {} if np.isnan(value) else {"color": "#ffffff" if scale(value) > 0.45 else "#173042"}
         text = "·" if np.isnan(value) else tell(value)
         axes.text(label + 0.5, middles[row], text, ha="center", va="center", size=7.5, **ink)
 

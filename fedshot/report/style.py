@@ -5,7 +5,8 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,8 +16,8 @@ INK = "#7d8790"  # read on white and on black; a page replaces it by the colour 
 # after Okabe and Ito 2008, evened out so that each stands out from white as well as from near-black
 COLOURS = ("#2b7bba", "#d9822b", "#1f9e89", "#c2569b", "#8a79d6", "#a8962a", "#4aa8d8", "#d1495b")
 MARKERS = "osD^vPX*"  # a second way to tell lines apart
-RAMP = ("#e4eff5", "#9fcbd9", "#4a9dba", "#1f6690", "#10345c")  # pale to deep blue, evenly darker
-LONGEST_LABEL = 30
+RAMP = ("#cfe2ec", "#97c5d6", "#4a9dba", "#1f6690", "#10345c")  # pale to deep blue, evenly darker
+LONGEST_LABEL = 26
 
 
 @contextmanager
@@ -24,7 +25,7 @@ def styled() -> Iterator[None]:
     """Figures made in this context look alike; nothing outside of it changes."""
     import matplotlib
 
-    settings = {
+    settings: dict[Any, Any] = {
         "font.size": 9.0,
         "font.family": "sans-serif",
         "font.sans-serif": ["DejaVu Sans"],
@@ -78,7 +79,7 @@ def short(label: str) -> str:
     """A label that leaves room for the figure: the end of a long one, where variants differ.
 
     >>> short("a/very/long/path/to/a/folder/with/variant.py")
-    '…h/to/a/folder/with/variant.py'
+    '…/a/folder/with/variant.py'
     """
     return label if len(label) <= LONGEST_LABEL else "…" + label[1 - LONGEST_LABEL :]
 
@@ -88,11 +89,12 @@ def bare(axes: "Axes") -> None:
     axes.spines[:].set_visible(False)
 
 
-def as_svg(figure: "Figure", name: str) -> str:
+def as_svg(figure: "Figure", name: str, description: str) -> str:
     """An <svg> element to stand inside a page, in the colour of the page's text.
 
     Args:
         name: unique on the page; it keeps the identifiers of several figures apart.
+        description: what a reader who cannot see the figure is told.
     """
     import matplotlib
 
@@ -105,4 +107,5 @@ def as_svg(figure: "Figure", name: str) -> str:
     element = text[text.index("<svg") :].strip()
     element = re.sub(r'<g id="[^"]*"', "<g", element)
     element = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", element)
+    element = element.replace("<svg ", f'<svg role="img" aria-label="{escape(description, quote=True)}" ', 1)
     return element.replace(INK, "currentColor")

@@ -49,6 +49,7 @@ def _numbers(record: "Record") -> Table:
     """Quality at the left, cost at the right."""
     final, cost = record.final, record.cost
     sent = [client.upload_bytes for client in record.clients if client.skipped is None]
+    slowest = seconds_in_words(cost.slowest_client_seconds)
     quality = {
         "balanced accuracy": f"{100 * final.balanced_accuracy:.1f} %",
         "worst class": f"{100 * final.worst_class_accuracy:.1f} %",
@@ -58,7 +59,7 @@ def _numbers(record: "Record") -> Table:
     }
     price = {
         "upload of a client": bytes_in_words(sum(sent) / max(len(sent), 1)),
-        "all clients": f"{seconds_in_words(cost.client_seconds)}, slowest {seconds_in_words(cost.slowest_client_seconds)}",
+        "all clients": f"{seconds_in_words(cost.client_seconds)}, slowest {slowest}",
         "server": seconds_in_words(cost.server_seconds),
         "models at inference": str(cost.models_kept),
         "peak memory": bytes_in_words(cost.peak_memory_bytes),

@@ -13,10 +13,8 @@ def bytes_in_words(count: float) -> str:
     """
     if round(count) < 1000:
         return f"{round(count)} B"
-    for unit in ("kB", "MB", "GB"):
-        count /= 1000
-        if count < 999.5:
-            break
+    unit = "kB" if count < 999.5e3 else "MB" if count < 999.5e6 else "GB"
+    count /= {"kB": 1e3, "MB": 1e6, "GB": 1e9}[unit]
     digits = 2 if count < 9.995 else 1 if count < 99.95 else 0
     return f"{count:.{digits}f} {unit}"
 

@@ -38,7 +38,10 @@ class Scheduled(Weighting):
 
 @final
 class AfterWarmup(Weighting):
-    """The base loss alone until progress reaches `start`; then another policy, unchanged."""
+    """The base loss alone until progress reaches `start`; then another policy, unchanged.
+
+    Until then the policy's parameters receive no gradient: they keep their start, and there is no equilibrium.
+    """
 
     def __init__(self, policy: Weighting, start: float) -> None:
         super().__init__()
@@ -57,6 +60,7 @@ class AfterWarmup(Weighting):
             **{
                 **vars(inner),
                 "lambda_effective": torch.where(warm, 0.0, inner.lambda_effective),
+                "lambda_equilibrium": torch.where(warm, torch.nan, inner.lambda_equilibrium),
                 "base_scale": torch.where(warm, 1.0, inner.base_scale),
             }
         )

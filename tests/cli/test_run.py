@@ -1,0 +1,215 @@
+"""`run`, `compare` and `fuse` from end to end, and what happens when a run is cut short."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(sys.executable).with_name("fedshot")
+TELEMETRY = """
+    client epoch base_loss align_loss lambda_raw lambda_effective lambda_equilibrium sigma_local sigma_align
+    attenuation grad_norm clip_factor cos_prototype_anchor prototype_norm"""
+RECORD = """
+    final.accuracy curve.epoch curve.accuracy partition.recipe partition.fingerprint partition.overlap partition.sizes
+    partition.entropy_bits clients.samples clients.upload_bytes clients.upload_sha256 clients.seconds
+    cost.client_seconds cost.server_seconds cost.upload_bytes cost.peak_memory_bytes spec versions"""
+
+
+def at(record: Any, path: str) -> Any:
+    """The value under a dotted path, of every element of a list."""
+    for part in path.split("."):
+        record = [row[part] for row in record] if isinstance(record, list) else record[part]
+    return record
+
+
+def test_a_run_prints_the_record_alone(call: Callable, small: list[str]) -> None:
+    answer = call("run", "V12", *small, "-e", "2", "--evaluate-at", "1", "--out", "r", "--json", "--set", "lr=0.01")
+    assert (answer.status, answer.err) == (0, "")
+    record = answer.json
+    for path in RECORD.split():
+        assert at(record, path) not in (None, [], {}), path
+    assert record["curve"][-1]["accuracy"] == record["final"]["accuracy"]
+    assert at(record, "curve.epoch") == [1, 2]
+    assert (record["spec"]["method"], record["spec"]["lr"]) == ("etf_decoupled", 0.01)
+    assert at(record, "clients.samples") == [40, 33, 17]
+    assert record["cost"]["upload_bytes"] == sum(at(record, "clients.upload_bytes"))
+    assert json.loads(Path("r/record.json").read_text()) == record
+    rows = [json.loads(line) for line in Path("r/telemetry.jsonl").read_text().splitlines()]
+    assert [(row["client"], row["epoch"]) for row in rows] == [(k, e) for k in range(3) for e in (1, 2)]
+    assert all(set(TELEMETRY.split()) <= row.keys() for row in rows)
+
+
+def test_a_run_for_people_goes_to_a_folder_named_after_it(call: Callable, small: list[str]) -> None:
+    answer = call("run", "fafi", *small)
+    assert answer.status == 0
+    assert "%" in answer.out and "fafi" in answer.out
+    (folder,) = Path("runs").iterdir()
+    assert folder.name.startswith("fafi-digits-seed1-")
+    assert f"record: {folder / 'record.json'}" in answer.out
+    assert (folder / "record.json").exists()
+
+
+def test_an_alias_and_its_name_are_the_same_run(call: Callable, small: list[str]) -> None:
+    tag, name = (call("run", method, *small, "--out", method, "--json").json for method in ("V4", "fafi"))
+    assert tag["result_sha256"] == name["result_sha256"]
+    inline = call("run", "V7:weight=0", *small, "--out", "v7", "--json").json
+    assert at(inline, "clients.upload_sha256") == at(name, "clients.upload_sha256")
+    assert inline["spec"]["options"]["weight"] == 0.0
+
+
+def test_a_variant_of_ones_own_from_a_file(call: Callable, small: list[str], variant: Path) -> None:
+    plain = call("run", str(variant), *small, "--out", "one", "--set", "strength=0", "--json").json
+    strong = call("run", f"{variant}:heavier", *small, "--out", "two", "--set", "strength=3", "--json").json
+    fafi = call("run", "fafi", *small, "--out", "three", "--json").json
+    assert at(plain, "clients.upload_sha256") == at(fafi, "clients.upload_sha256")
+    assert at(strong, "clients.upload_sha256") != at(fafi, "clients.upload_sha256")
+    assert strong["spec"]["options"] == {"strength": 3.0}
+
+
+def test_an_upload_in_eight_bits_is_a_quarter_of_the_bytes(call: Callable, small: list[str]) -> None:
+    full = call("run", "fafi", *small, "--out", "full", "--json").json
+    eight = call("run", "fafi", *small, "--out", "eight", "--json", "--set", "upload_precision=int8").json
+    assert eight["cost"]["upload_bytes"] < 0.3 * full["cost"]["upload_bytes"]
+
+
+@pytest.fixture
+def run_folder(call: Callable, small: list[str]) -> Path:
+    assert call("run", "fafi", *small, "--validation", "0.2", "--out", "r", "--json").status == 0
+    return Path("r")
+
+
+def test_every_rule_on_the_uploads_of_one_run(call: Callable, run_folder: Path) -> None:
+    record = json.loads((run_folder / "record.json").read_text())
+    rows = {row["fusion"]: row for row in call("fuse", str(run_folder), "--json").json}
+    listed = {row["name"] for row in call("fusions", "--json").json}
+    assert rows.keys() == listed
+    assert not any("error" in row for row in rows.values())
+    assert rows["features"]["accuracy"] == record["final"]["accuracy"]
+    assert rows["features"]["upload_bytes"] == record["cost"]["upload_bytes"]
+    table = call("fuse", str(run_folder)).out
+    assert "batch_moments *" in table and "* transductive" in table
+    assert all(name in table for name in listed)
+
+
+def test_rules_and_clients_can_be_chosen(call: Callable, run_folder: Path) -> None:
+    chosen = ["-f", "features:weights=uniform", "-f", "typicality"]
+    rows = call("fuse", str(run_folder), *chosen, "--without", "1", "--json").json
+    assert {row["fusion"] for row in rows} == {"features:weights=uniform", "typicality"}
+    assert all(row["clients"] == [0, 2] for row in rows)
+    assert "without client 1: left out on request" in call("fuse", str(run_folder), *chosen, "--without", "1").out
+    wrong = call("fuse", str(run_folder), "--without", "7")
+    assert (wrong.status, wrong.err) == (2, "fedshot: there is no client 7: the clients are 0 to 2\n")
+
+
+def test_a_damaged_upload_is_told_by_fuse(call: Callable, run_folder: Path) -> None:
+    (run_folder / "clients/1/upload.safetensors").write_bytes(b"garbage")
+    answer = call("fuse", str(run_folder), "-f", "logits")
+    assert answer.status == 0
+    assert "without client 1: upload refused: not a fedshot upload" in answer.out
+
+
+def test_a_rule_without_its_statistics_is_told(call: Callable, small: list[str]) -> None:
+    call("run", "fafi", *small, "--out", "r", "--json")
+    answer = call("fuse", "r", "-f", "typicality", "-f", "features")
+    assert answer.status == 0
+    assert "typicality: not possible, the uploads carry no familiarity: train with --validation 0.1" in " ".join(
+        answer.out.split()
+    )
+
+
+def test_compare_two_methods_over_two_seeds(call: Callable, small: list[str]) -> None:
+    answer = call("compare", "fedavg", "V7:weight=1", *small, "--seeds", "1-2", "--out", "c")
+    assert answer.status == 0
+    assert "fedavg" in answer.out and "V7:weight=1" in answer.out and "±" in answer.out
+    assert Path("c/report.html").exists() and "c/report.html" in answer.out
+    assert answer.err.count("seed") == 4  # one line for each finished run
+    for method in ("fedavg", "V7-weight-1"):
+        for seed in (1, 2):
+            record = json.loads(Path(f"c/{method}/seed-{seed}/record.json").read_text())
+            assert record["spec"]["seed"] == seed
+    runs = call("compare", "fedavg", "V7:weight=1", *small, "--seeds", "1,2", "--out", "c", "--resume", "--json")
+    assert runs.err == ""
+    assert {name: [r["spec"]["seed"] for r in records] for name, records in runs.json.items()} == {
+        "fedavg": [1, 2],
+        "V7:weight=1": [1, 2],
+    }
+
+
+def test_the_methods_of_a_comparison_share_their_partition(call: Callable) -> None:
+    options = ["-k", "2", "-e", "1", "-w", "1", "--recipe", "shards", "--classes-per-client", "1", "--seeds", "3"]
+    runs = call("compare", "fafi", "fedavg", *options, "--out", "c", "--json").json
+    (one,), (other,) = runs["fafi"], runs["fedavg"]
+    assert one["partition"] == other["partition"]
+    assert one["partition"]["parameters"]["classes_per_client"] == 1
+
+
+MORTAL = '''
+import os, time
+from dataclasses import replace
+from pathlib import Path
+
+from fedshot.method import Client, Method
+from fedshot.methods.fafi import fafi
+
+def mortal() -> Method:
+    """FAFI whose client 1 kills its process once client 0 has finished."""
+    def objective(client: Client):
+        if client.id == 1 and not Path("healed").exists():
+            while not Path("r/clients/0/client.json").exists():
+                time.sleep(0.02)
+            os._exit(9)
+        return fafi().objective(client)
+    return replace(fafi(), objective=objective)
+'''
+
+
+def test_a_worker_that_dies_is_told_and_the_run_goes_on_with_resume(
+    program: Callable, call: Callable, small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mortal.py").write_text(MORTAL)
+    command = ["run", "mortal.py", *small, "--json", "--out"]
+    died = program(*command, "r", "--workers", "2", cwd=tmp_path)
+    assert (died.status, died.out) == (1, "")
+    assert died.err.startswith("fedshot: a worker process died")
+    assert "finished clients are kept: run the same command again with --resume" in died.err
+    assert died.err.count("\n") == 1
+    kept = Path("r/clients/0/client.json")
+    before = kept.stat().st_mtime_ns
+    assert not Path("r/record.json").exists()
+    Path("healed").touch()
+    healed = call(*command, "r", "--resume")
+    assert (healed.status, healed.err) == (0, "")
+    assert kept.stat().st_mtime_ns == before
+    assert healed.json["result_sha256"] == call(*command, "whole").json["result_sha256"]
+
+
+def test_an_interrupt_keeps_what_is_finished_and_leaves_no_process(tmp_path: Path, three_clients: str) -> None:
+    clients = ["--partition-file", three_clients, "-k", "3", "-w", "2"]
+    command = [PROGRAM, "run", "fafi", *clients, "-e", "5000", "--evaluate-at", "1", "--out", "r"]
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    running = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, **pipes)
+    for _ in range(1200):
+        if (tmp_path / "r/clients/0/at_1.safetensors").exists():
+            break
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert out == ""
+    assert err == "fedshot: interrupted; finished clients are kept: run the same command again with --resume\n"
+    for _ in range(100):
+        try:
+            os.killpg(running.pid, 0)
+        except ProcessLookupError:
+            break
+        time.sleep(0.05)
+    else:
+        raise AssertionError("a worker outlived the program")
