@@ -1,7 +1,6 @@
 """Fills the measured numbers into the documentation from the records of a comparison of all methods.
 
-    fedshot compare $(fedshot methods --json | python -c "import json, sys; print(*[m['name'] for m in json.load(sys.stdin)])") \
-        --seeds 1,2,3 --out runs/results
+    fedshot compare METHOD… --epochs 30 --seeds 1,2,3 --out runs/results
     python docs/publish.py runs/results
 
 A number stands between the markers <!-- number:NAME --> and <!-- /number -->, the table between <!-- results:digits -->
@@ -42,9 +41,8 @@ def between(text: str, start: str, end: str, content: str) -> str:
 def main(folder: Path) -> None:
     runs = read(folder)
     table = comparison(runs)
-    page = DOCS / "results.md"
-    filled = between(page.read_text(), "<!-- results:digits -->", "<!-- /results:digits -->", f"\n{as_markdown(table)}\n")
-    page.write_text(filled)
+    page, text = DOCS / "results.md", f"\n{as_markdown(table)}\n"
+    page.write_text(between(page.read_text(), "<!-- results:digits -->", "<!-- /results:digits -->", text))
     for row in table.rows:
         page = DOCS / "methods" / f"{row.label}.md"
         spec = runs[row.label][0].spec
@@ -52,7 +50,7 @@ def main(folder: Path) -> None:
             f"{percent(row.accuracy)} % on {spec.data}, K={spec.clients}, α={spec.alpha}, {spec.epochs} epochs "
             f"(mean ± std over {row.accuracy.n} seeds)"
         )
-        page.write_text(between(page.read_text(), f"<!-- number:{row.label} -->", "<!-- /number -->", number))
+        page.write_text(between(page.read_text(), f"<!-- number:{row.label} -->", "<!-- /number -->", f"\n{number}\n"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A fusion rule of one's own on the uploads of a finished run: python examples/confident_vote.py runs/fafi"""
+"""A fusion rule of one's own on the uploads of a finished run: python examples/confident_vote.py runs/votes"""
 
 import sys
 from collections.abc import Sequence

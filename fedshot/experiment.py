@@ -90,7 +90,9 @@ def jobs_of(setting: Setting, folder: RunFolder, execution: Execution) -> list[J
 
 
 def finish_run(setting: Setting, folder: RunFolder) -> Record:
-    """The server's part: every evaluation point fused and scored, the record written."""
+    """The server's part: every evaluation point fused and scored, the record written. A finished run is only read."""
+    if folder.record.exists():
+        return Record.model_validate_json(folder.record.read_text())
     spec, rule, started = setting.spec, {"asked": setting.fusion}, time.perf_counter()
     with one_thread(setting.device):
         curve = []

@@ -12,6 +12,7 @@ from torch import Tensor
 
 import fedshot.local.train as loop
 from fedshot.data.dataset import Dataset, Labelled
+from fedshot.errors import UserError
 from fedshot.experiment import run
 from fedshot.fusion import average
 from fedshot.local.optimise import make_optimiser
@@ -323,9 +324,10 @@ def test_08_small_and_single_class_clients(
     assert min(len(batch.images) for batch in seen if batch.training) >= 2 * 2  # two images in two views
 
 
-def test_08_a_federation_of_nobody_says_why(quick: Quick, divided: Callable[..., str]) -> None:
-    with pytest.raises(ValueError, match="nothing to fuse: client 0: no samples; client 1: 1 sample"):
-        run(quick("fafi", clients=2, partition_file=divided((0, (0,)), (1, (3,)))))
+def test_08_a_federation_of_nobody_is_refused(quick: Quick, divided: Callable[..., str], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="none of the 2 clients holds two samples"):
+        run(quick("fafi", clients=2, partition_file=divided((0, (0,)), (1, (3,)))), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 # 9. Gradient clipping of the encoder is not coupled to the weighting's parameters; the coupling is available.

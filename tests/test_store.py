@@ -71,13 +71,23 @@ def test_without_resume_everything_is_trained_anew(spec: Spec, tmp_path: Path) -
     assert set(watch.trained) == {0, 1, 2}
 
 
-def test_resuming_a_finished_run_trains_nobody(quick: Quick, tmp_path: Path) -> None:
-    spec = quick("fafi", epochs=1)
-    first = run(spec, tmp_path / "run")
-    watch = StopsIn(-1)
-    again = run(spec, tmp_path / "run", RESUME, watch)
+def test_resuming_a_finished_run_trains_nobody(spec: Spec, uninterrupted: tuple[Record, RunFolder]) -> None:
+    record, folder = uninterrupted
+    before, watch = contents(folder.path), StopsIn(-1)
+    again = run(spec, folder.path, RESUME, watch)  # its snapshots are long gone
     assert watch.trained == []
-    assert again.result_sha256 == first.result_sha256
+    assert again.result_sha256 == record.result_sha256
+    assert contents(folder.path) == before
+
+
+def test_a_run_whose_clients_all_finished_is_fused_on_resume(quick: Quick, tmp_path: Path) -> None:
+    spec, folder = quick("fafi", epochs=1), RunFolder(tmp_path / "run")
+    first = run(spec, folder.path)
+    folder.record.unlink()  # stopped before the server was done
+    watch = StopsIn(-1)
+    assert run(spec, folder.path, RESUME, watch).result_sha256 == first.result_sha256
+    assert watch.trained == []
+    assert folder.record.exists()
 
 
 def test_a_finished_run_leaves_uploads_and_no_snapshots(uninterrupted: tuple[Record, RunFolder]) -> None:

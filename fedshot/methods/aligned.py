@@ -24,7 +24,7 @@ class Alignment:
     """Where prototypes are drawn to, how the distance is measured, and the controls.
 
     `measure`: mean square error over all classes, over the classes of the batch, or 1 - cosine. `file`: class vectors
-    for semantic anchors. `weight`: a constant lambda in place of the method's own policy; 0 gives FAFI.
+    for semantic anchors. `weight`: a constant lambda in place of the method's own policy; 0 leaves the base loss alone.
     """
 
     anchors: AnchorKind = "etf"

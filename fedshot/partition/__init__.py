@@ -127,7 +127,7 @@ def _checked_groups(groups: ArrayLike | None, samples: int) -> Indices:
     if groups is None:
         raise UserError(
             "recipe 'natural' needs a data set that says who owns each sample, and this one has no such "
-            "column: choose a data set with groups, e.g. femnist, or another recipe, e.g. dirichlet"
+            "column: choose a data set with groups (see docs/data.md), or another recipe, e.g. dirichlet"
         )
     array = np.asarray(groups)
     if array.shape != (samples,):

@@ -12,6 +12,7 @@ from fedshot.data.dataset import Dataset
 from fedshot.fusion import FUSIONS, Member, Predictor, make_fusion
 from fedshot.fusion.average import mean_head
 from fedshot.fusion.rule import outputs_of
+from fedshot.fusion.votes import _Familiar
 from fedshot.fusion.weights import class_counts
 from fedshot.local.statistics import statistics
 from fedshot.method import Client
@@ -318,3 +319,9 @@ def test_a_rule_reads_the_sections_that_it_names_and_no_other(
 def test_the_head_of_the_fusion_is_no_members_head(members: list[Member]) -> None:
     head = mean_head(members, "uniform")
     assert all(head is not m.model.head for m in members)
+
+
+def test_the_rank_of_an_image_counts_only_held_out_images_that_lie_strictly_further() -> None:
+    known = _Familiar(torch.zeros(1, 1), torch.tensor([True]), torch.eye(1), torch.tensor([1.0, 2.0, 2.0, 3.0]))
+    found = known.rank(torch.tensor([0.5, 1.0, 2.0, 2.5, 3.0, 99.0]))
+    torch.testing.assert_close(found, torch.tensor([5.0, 4.0, 2.0, 2.0, 1.0, 1.0]) / 5)

@@ -156,7 +156,7 @@ def test_coupled_sigmas_are_scaled_with_the_loss_but_not_through_the_scale() -> 
 
 def test_lambda_starts_where_it_is_told_and_learns_as_it_is_told() -> None:
     for kind in (CoupledUncertainty, DecoupledUncertainty):
-        policy = kind(7.5, SigmaLearning(learning_rate=0.02, clip=0.3))
+        policy = kind(7.5, SigmaLearning(learning_rate=0.02, gradient_limit=0.3))
         report = policy.report(BASE, ALIGN, torch.tensor(0.0))
         assert report.lambda_raw.item() == pytest.approx(7.5) == report.sigma_local.item() ** 2
         assert report.sigma_align.item() == 1.0

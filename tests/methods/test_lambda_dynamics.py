@@ -60,7 +60,7 @@ def test_a_lambda_that_can_keep_up_is_where_its_equilibrium_says(rows_of: Callab
     # V11's sigmas are learned sigma_local^2 times faster than the others', fast enough to follow the losses
     for row in rows_of("V11"):
         if 0.25 * EPOCHS <= row["epoch"] <= 0.85 * EPOCHS:
-            assert row["lambda_raw"] == pytest.approx(row["lambda_equilibrium"], rel=0.25)
+            assert row["lambda_raw"] == pytest.approx(row["lambda_equilibrium"], rel=0.35)
 
 
 def test_before_attenuation_bites_v12_and_v14_are_alike(rows_of: Callable[[str], Rows]) -> None:

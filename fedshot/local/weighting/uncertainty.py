@@ -21,7 +21,7 @@ class SigmaLearning:
     """How the two scalars are learned: SGD with this learning rate, their gradient clipped on its own."""
 
     learning_rate: float = 0.005
-    clip: float = 1.0
+    gradient_limit: float = 1.0
 
 
 class _TwoSigmas(Weighting):
@@ -32,7 +32,7 @@ class _TwoSigmas(Weighting):
         self.log_variance_local = nn.Parameter(torch.tensor(math.log(start)))
         self.log_variance_align = nn.Parameter(torch.tensor(0.0))
         self.learning_rate = sigma.learning_rate
-        self.clip = sigma.clip
+        self.clip = sigma.gradient_limit
 
     def ratio(self) -> Tensor:
         return torch.exp(self.log_variance_local - self.log_variance_align)
