@@ -100,8 +100,8 @@ def calibration_error(confidence: Tensor, right: Tensor, bins: int = 15) -> floa
         confidence: the probability of each prediction, (N,), in bins of equal width.
         right: whether it was right, (N,).
 
-    >>> calibration_error(torch.tensor([0.9, 0.9]), torch.tensor([True, False]))
-    0.4
+    >>> calibration_error(torch.tensor([0.75, 0.75]), torch.tensor([True, False]))
+    0.25
     """
     confidence = confidence.double()
     bin_of = (confidence * bins).ceil().long().clamp(1, bins) - 1
