@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from fedshot.engines import Job, Watch, train_jobs
-from fedshot.errors import UserError
 from fedshot.evaluate import Alone, evaluate_alone
 from fedshot.local.work import one_thread, peak_memory
 from fedshot.record import ClientRecord, Cost, Final, Point, Record, commit, versions
@@ -62,18 +61,21 @@ def run_all(
     outcomes: dict[int, Record | Exception] = {}
 
     def finish(index: int) -> None:
-        try:
-            outcomes[index] = finish_run(settings[index], folders[index])
-        except (UserError, RuntimeError) as error:
-            outcomes[index] = error
+        if index not in outcomes:
+            try:
+                outcomes[index] = finish_run(settings[index], folders[index])
+            except Exception as error:
+                outcomes[index] = error
         watch.finished(index, outcomes[index])
 
     for index in range(len(folders)):
         if left[index] == 0:  # resumed, and all of its clients had finished
             finish(index)
-    for job, _ in train_jobs(jobs, execution.workers, watch.epoch):
+    for job, ended in train_jobs(jobs, execution.workers, watch.epoch):
         index = [folder.path for folder in folders].index(job.folder)
         left[index] -= 1
+        if isinstance(ended, Exception):
+            outcomes[index] = ended
         if left[index] == 0:
             finish(index)
     return [outcomes[index] for index in range(len(folders))]

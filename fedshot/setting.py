@@ -12,7 +12,7 @@ from fedshot.data.dataset import Dataset
 from fedshot.errors import UserError, unknown
 from fedshot.fusion import Fusion, make_fusion
 from fedshot.method import Client, Method
-from fedshot.methods import canonical, factory_of
+from fedshot.methods import canonical, factory_of, source_sha256
 from fedshot.models import ENCODERS, default_encoder
 from fedshot.options import bind, resolve
 from fedshot.partition import Partition, hold_out, split
@@ -85,13 +85,14 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
     fusion = make_fusion(spec.fusion) if spec.fusion else method.fusion
     if spec.encoder is not None and spec.encoder not in ENCODERS:
         raise unknown("encoder", spec.encoder, ENCODERS)
-    if "familiarity" in fusion.needs and not spec.validation:
+    if fusion.held_out and not spec.validation:
         raise UserError(f"fusion {fusion.name} needs held-out images of every client: add --validation 0.1")
     data = load_data(spec, data_root, device)
     complete = spec.model_copy(
         update={
             "method": method_name,
             "options": options,
+            "source_sha256": source_sha256(method_name),
             "encoder": spec.encoder or default_encoder(data.shape),
             "augmentation": spec.augmentation or data.augmentation,
             "batch_size": spec.batch_size or default_batch_size(data),

@@ -23,6 +23,8 @@ class Spec(BaseModel):
         default_factory=dict, description="the method's options, see `fedshot methods NAME`"
     )
 
+    source_sha256: str | None = Field(None, description="of the file of a method of your own; filled in")
+
     data: str = Field("digits", description="a name in `fedshot datasets`, or folder:PATH")
     clients: Positive = Field(5, description="how many clients")
     recipe: str = Field("dirichlet", description="how the data are divided, see `fedshot partition --help`")

@@ -25,7 +25,7 @@ class Job:
 
 
 Told = Callable[[Job, int], None]  # what an engine tells while it works: a job has finished an epoch
-Done = tuple[Job, ClientSummary]
+Done = tuple[Job, ClientSummary | Exception]  # how a job ended
 
 
 class Watch:

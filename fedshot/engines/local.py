@@ -31,7 +31,7 @@ def train_jobs(jobs: Sequence[Job], workers: int, told: Told) -> Iterator[Done]:
     workers = min(workers, len(ordered))
     if workers <= 1 or any(job.device != "cpu" for job in ordered):
         for job in ordered:
-            yield job, _train(job, partial(told, job))
+            yield job, _outcome(partial(_train, job, partial(told, job)))
     else:
         yield from _side_by_side(ordered, workers, told)
 
@@ -47,13 +47,23 @@ def _side_by_side(jobs: Sequence[Job], workers: int, told: Told) -> Iterator[Don
     try:
         futures: dict[Future[ClientSummary], Job] = {pool.submit(_work, i, job): job for i, job in enumerate(jobs)}
         for future in as_completed(futures):
-            yield futures[future], future.result()
+            yield futures[future], _outcome(future.result)
     except BrokenProcessPool:
         raise WorkerLost("a worker process died, perhaps for want of memory; finished clients are kept") from None
     finally:
         _stop(pool)
         messages.put(None)
         listener.join()
+
+
+def _outcome(work: Callable[[], ClientSummary]) -> ClientSummary | Exception:
+    """How a client's work ended. A fault in one client's objective is that run's fault, not the others'."""
+    try:
+        return work()
+    except BrokenProcessPool:
+        raise
+    except Exception as error:
+        return error
 
 
 def _stop(pool: ProcessPoolExecutor) -> None:

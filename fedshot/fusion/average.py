@@ -59,17 +59,22 @@ def mean_head(members: Sequence[Member], by: PrototypeWeights) -> nn.Module:
     Weights by class count apply row by row, so that a client which never saw a class has no say in its prototype.
     """
     heads = [m.model.head for m in members]
+    check_head(members[0].model, by)
     weights = PROTOTYPE_WEIGHTS[by](members)
     head = copy.deepcopy(heads[0])
     states = [h.state_dict() for h in heads]
     if weights.ndim == 1:
         head.load_state_dict(average_states(states, weights))
         return head
-    if set(getattr(head, "class_rows", ())) != set(states[0]):
-        raise UserError("prototypes weighted by class counts need a head with one row for each class")
     mean = {}
     for name in states[0]:
         stack = torch.stack([state[name] for state in states])  # (K, C, …)
         mean[name] = (stack * weights.to(stack).view(*weights.shape, *[1] * (stack.ndim - 2))).sum(0)
     head.load_state_dict(mean)
     return head
+
+
+def check_head(model: Classifier, by: PrototypeWeights) -> None:
+    """Refuses a head that cannot be averaged class by class."""
+    if by == "class_counts" and set(getattr(model.head, "class_rows", ())) != set(model.head.state_dict()):
+        raise UserError("prototypes weighted by class counts need a head with one row for each class")

@@ -1,13 +1,15 @@
 """Rules that add up the clients' features and classify the sum by the mean head: FAFI's server and its relatives."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from fedshot.fusion.average import mean_head
-from fedshot.fusion.rule import Fusion, Member, Outputs, Predictor, outputs_of
+from fedshot.fusion.average import check_head, mean_head
+from fedshot.fusion.rule import Fuse, Fusion, Member, Outputs, Predictor, outputs_of
 from fedshot.fusion.weights import CLIENT_WEIGHTS, ClientWeights, PrototypeWeights
 from fedshot.models import unit
 from fedshot.seeds import stream
@@ -31,7 +33,7 @@ def features(
 
         return Predictor(models_of(members), combine)
 
-    return Fusion("features", fuse)
+    return _by_mean_head("features", fuse, prototypes)
 
 
 def noise_informed(draws: Positive = 64, prototypes: PrototypeWeights = "uniform") -> Fusion:
@@ -65,7 +67,7 @@ def _against_noise(name: str, draws: int, prototypes: PrototypeWeights, shared: 
 
         return Predictor(models, combine)
 
-    return Fusion(name, fuse)
+    return _by_mean_head(name, fuse, prototypes)
 
 
 def moments(weights: ClientWeights = "sqrt_samples", prototypes: PrototypeWeights = "uniform") -> Fusion:
@@ -85,7 +87,7 @@ def moments(weights: ClientWeights = "sqrt_samples", prototypes: PrototypeWeight
 
         return Predictor(models_of(members), combine)
 
-    return Fusion("moments", fuse, needs=("weights", "moments"))
+    return replace(_by_mean_head("moments", fuse, prototypes), needs=("weights", "moments"))
 
 
 def batch_moments(weights: ClientWeights = "sqrt_samples", prototypes: PrototypeWeights = "uniform") -> Fusion:
@@ -100,7 +102,7 @@ def batch_moments(weights: ClientWeights = "sqrt_samples", prototypes: Prototype
 
         return Predictor(models_of(members), combine, inductive=False)
 
-    return Fusion("batch_moments", fuse, inductive=False)
+    return replace(_by_mean_head("batch_moments", fuse, prototypes), inductive=False)
 
 
 def nearest_prototype(weights: ClientWeights = "samples") -> Fusion:
@@ -127,6 +129,11 @@ def nearest_prototype(weights: ClientWeights = "samples") -> Fusion:
         return Predictor(models_of(members), combine)
 
     return Fusion("nearest_prototype", fuse, needs=("weights", "class_means"))
+
+
+def _by_mean_head(name: str, fuse: Fuse, prototypes: PrototypeWeights) -> Fusion:
+    """A rule that classifies by the mean head, with what that asks of models and clients."""
+    return Fusion(name, fuse, held_out=prototypes == "reliability", check=partial(check_head, by=prototypes))
 
 
 def _standardised_sum(h: Tensor, mean: Tensor, std: Tensor, weights: Tensor, head: nn.Module) -> Tensor:

@@ -43,18 +43,22 @@ class Predictor:
         return self.combine(outputs_of(self.models, images))
 
 
+Fuse = Callable[[Sequence[Member], Task], Predictor]
+
+
 @dataclass(frozen=True)
 class Fusion:
     """A rule: a pure function of what was uploaded.
 
-    `needs` names the sections of an upload that it reads. `check` raises a UserError for a model that the rule cannot
-    fuse, before any client trains it.
+    `needs` names the sections of an upload that it reads; `held_out` asks for clients that hold back validation images.
+    `check` raises a UserError for a model that the rule cannot fuse, before any client trains it.
     """
 
     name: str
-    fuse: Callable[[Sequence[Member], Task], Predictor]
+    fuse: Fuse
     needs: tuple[str, ...] = ("weights",)
     inductive: bool = True
+    held_out: bool = False
     check: Callable[[Classifier], object] = lambda model: None
 
 

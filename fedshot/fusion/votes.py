@@ -79,7 +79,7 @@ def typicality(
 
         return Predictor(models_of(members), combine)
 
-    return Fusion("typicality", fuse, needs=("weights", "familiarity"))
+    return Fusion("typicality", fuse, needs=("weights", "familiarity"), held_out=True)
 
 
 def mixture(outputs: Outputs, weights: Tensor) -> Tensor:

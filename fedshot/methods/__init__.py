@@ -1,7 +1,9 @@
 """Methods by name. A method is composed of small parts; a variant is its parent with one part replaced."""
 
+import hashlib
 import importlib.util
 import inspect
+import sys
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -103,25 +105,27 @@ def factory_of(name: str) -> Callable[..., Method]:
     return METHODS[name] if name in METHODS else _from_file(name)
 
 
+def source_sha256(name: str) -> str | None:
+    """Hash of the file that a method of one's own stands in: an edited variant is another run. None for METHODS."""
+    return None if name in METHODS else hashlib.sha256(Path(name.partition(":")[0]).read_bytes()).hexdigest()
+
+
 def _from_file(reference: str) -> Callable[..., Method]:
     path, _, wanted = reference.partition(":")
     if not Path(path).is_file():
         raise UserError(f"there is no file {path!r} to read a method from")
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    module_name = f"fedshot_variant_{Path(path).stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
         raise UserError(f"{path!r} is not a Python file")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module  # dataclasses of the file look their module up there
     try:
         spec.loader.exec_module(module)
+        own = [f for f in vars(module).values() if inspect.isfunction(f) and f.__module__ == module_name]
+        makers = {f.__name__: f for f in own if typing.get_type_hints(f).get("return") is Method}
     except Exception as error:
         raise UserError(f"{path} does not run: {type(error).__name__}: {error}") from error
-    makers = {
-        name: value
-        for name, value in vars(module).items()
-        if inspect.isfunction(value)
-        and value.__module__ == module.__name__
-        and typing.get_type_hints(value).get("return") is Method
-    }
     if wanted and wanted not in makers:
         raise unknown(f"method in {path}", wanted, makers)
     if not wanted and len(makers) != 1:

@@ -73,6 +73,23 @@ def test_a_variant_of_ones_own_from_a_file(call: Callable, small: list[str], var
     assert strong["spec"]["options"] == {"strength": 3.0}
 
 
+def test_an_edited_variant_is_another_run(call: Callable, small: list[str], variant: Path) -> None:
+    assert call("run", str(variant), *small, "--out", "mine", "--json").status == 0
+    variant.write_text(variant.read_text().replace("strength *", "2 * strength *"))
+    answer = call("run", str(variant), *small, "--out", "mine", "--json", "--resume")
+    assert answer.status == 2
+    assert "source_sha256" in answer.err
+
+
+def test_a_variant_that_breaks_in_training_stops_no_other(call: Callable, small: list[str], variant: Path) -> None:
+    variant.write_text(variant.read_text().replace("strength * CLASSIFICATION", "step.nothing * CLASSIFICATION"))
+    answer = call("compare", "fafi", str(variant), *small, "--seeds", "1", "--out", "both")
+    assert answer.status == 1
+    assert "nothing" in answer.err and "heavier.py" in answer.err
+    assert Path("both/fafi/seed-1/record.json").exists()
+    assert Path("both/report.html").exists()
+
+
 def test_an_upload_in_eight_bits_is_a_quarter_of_the_bytes(call: Callable, small: list[str]) -> None:
     full = call("run", "fafi", *small, "--out", "full", "--json").json
     eight = call("run", "fafi", *small, "--out", "eight", "--json", "--set", "upload_precision=int8").json
