@@ -13,7 +13,7 @@ from fedshot.errors import UserError, unknown
 from fedshot.fusion import Fusion, make_fusion
 from fedshot.method import Client, Method
 from fedshot.methods import canonical, factory_of, source_sha256
-from fedshot.models import ENCODERS, default_encoder
+from fedshot.models import ENCODERS, Classifier, default_encoder
 from fedshot.options import bind, resolve
 from fedshot.partition import Partition, hold_out, split
 from fedshot.spec import Spec
@@ -45,11 +45,18 @@ class Setting:
             train=train,
             validation=validation,
             class_counts=tuple(torch.bincount(train.labels, minlength=self.task.classes).tolist()),
-            model=self.method.model(self.task).to(self.device),
+            model=self._fresh_model(),
             epochs=self.spec.epochs,
             batch_size=self.spec.batch_size or default_batch_size(self.data),
             augmentation=self.spec.augmentation or self.data.augmentation,
         )
+
+    def _fresh_model(self) -> Classifier:
+        model = self.method.model(self.task).to(self.device)
+        for parameter in model.parameters():
+            if parameter.ndim == 4:  # convolutions are faster in this order of memory, on CPUs and GPUs
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+        return model
 
     def rehearse(self) -> None:
         """Builds what only training would build, so that a wrong option is told before anything is written."""

@@ -1,4 +1,4 @@
-"""What a person sees while runs are under way: one bar on a terminal, one line for each finished run elsewhere."""
+"""What a person sees while runs are under way: one bar on a terminal, elsewhere a line now and then."""
 
 import sys
 import time
@@ -11,6 +11,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from fedshot.engines.job import Job, Watch
 from fedshot.record import Record
 
+_SECONDS_BETWEEN_LINES = 30.0  # where there is no terminal to draw a bar on
+
 
 class Progressing(Watch):
     """Writes to standard error, so that standard output holds the result alone."""
@@ -20,6 +22,8 @@ class Progressing(Watch):
         self.quiet = quiet
         self.started = time.perf_counter()
         self.ended = 0
+        self.told = self.started  # when the last line was written
+        self.work = [0, 0]  # done and planned, in samples
         self.console = Console(file=sys.stderr)
         columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
         self.bar = Progress(*columns, console=self.console, disable=quiet or not self.console.is_terminal)
@@ -37,11 +41,18 @@ class Progressing(Watch):
 
     def planned(self, jobs: Sequence[Job]) -> None:
         total = sum(job.samples * job.spec.epochs for job in jobs)
+        self.work[1] = total
         self.bar.update(self.task, total=total, description=f"training {len(jobs)} clients")
 
     def epoch(self, job: Job, epoch: int) -> None:
         text = f"{job.spec.method} seed {job.spec.seed} client {job.client} epoch {epoch}/{job.spec.epochs}"
         self.bar.update(self.task, advance=job.samples, description=text)
+        self.work[0] += job.samples
+        now = time.perf_counter()
+        if self.bar.disable and not self.quiet and now - self.told > _SECONDS_BETWEEN_LINES:
+            self.told = now
+            left = (now - self.started) * (self.work[1] / self.work[0] - 1)
+            print(f"{self.work[0] / self.work[1]:.0%} {text}, about {left:.0f} s left", file=sys.stderr)
 
     def finished(self, index: int, outcome: Record | Exception) -> None:
         self.ended += 1

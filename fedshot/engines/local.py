@@ -26,8 +26,9 @@ class WorkerLost(RuntimeError):
 
 
 def train_jobs(jobs: Sequence[Job], workers: int, told: Told) -> Iterator[Done]:
-    """Trains all jobs, the largest first, and yields each as it ends."""
-    ordered = sorted(jobs, key=lambda job: -job.samples * job.spec.epochs)
+    """Trains all jobs, run after run, the largest client of a run first, and yields each as it ends."""
+    runs = list(dict.fromkeys(job.folder for job in jobs))
+    ordered = sorted(jobs, key=lambda job: (runs.index(job.folder), -job.samples))
     workers = min(workers, len(ordered))
     if workers <= 1 or any(job.device != "cpu" for job in ordered):
         for job in ordered:

@@ -74,9 +74,7 @@ def forward(client: Client, batch: Tensor, views: Views, spec: Spec, draws: torc
     pixels = augment(images.repeat(views.augmented, 1, 1, 1), client.augmentation, draws)
     if views.plain:
         pixels = torch.cat([pixels, images.float() / 255])
-    inputs = client.task.normalise(pixels)
-    if inputs.is_cuda:
-        inputs = inputs.contiguous(memory_format=torch.channels_last)
+    inputs = client.task.normalise(pixels).contiguous(memory_format=torch.channels_last)
     with torch.autocast(inputs.device.type, torch.bfloat16, enabled=spec.precision == "bf16"):
         encoded = client.model.encoder(inputs)
     features = encoded.float()  # losses are computed in float32
