@@ -115,6 +115,9 @@ def lambda_paths(rows: Rows, sizes: Mapping[int, int] | None = None) -> "Figure"
             axes.set_visible(False)
         if _spans_decades(rows):
             panels[0].set_yscale("log")
+            # powers as plain numbers: the page draws text itself and knows no formulas
+            panels[0].yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            panels[0].yaxis.set_minor_formatter(lambda value, _: "")
         panels[0].locator_params(axis="x", integer=True)
         figure.supxlabel("local epoch", fontsize=9)
         figure.supylabel("λ", fontsize=11, rotation=0)

@@ -132,3 +132,8 @@ def test_figures_need_no_pyplot_and_leave_the_settings_of_matplotlib_alone(runs,
     before = matplotlib.rcParams.copy()
     as_svg(accuracy_curves(runs), "curves", "curves")
     assert matplotlib.rcParams.copy() == before
+
+
+def test_powers_of_ten_are_plain_numbers_in_the_page() -> None:
+    rows = [{"client": 0, "epoch": e, "lambda_raw": 10.0**e, "lambda_effective": 10.0**e} for e in range(1, 6)]
+    assert "mathdefault" not in as_svg(lambda_paths(rows), "lambda", "powers")
