@@ -125,7 +125,10 @@ def divide(spec: Spec, data: Dataset) -> Partition:
     if spec.partition_file:
         found = Partition.load(spec.partition_file, labels, data.classes)
         if found.clients != spec.clients:
-            raise UserError(f"{spec.partition_file} divides the data over {found.clients} clients, not {spec.clients}")
+            raise UserError(
+                f"{spec.partition_file} divides the data over {found.clients} clients, not {spec.clients}: "
+                f"add --clients {found.clients}"
+            )
         return found
     groups = None if data.groups is None else data.groups.cpu().numpy()
     return split(

@@ -124,7 +124,8 @@ def compare(
 
 def _present(outcomes: dict, folders: dict, out: Path, json: bool) -> None:
     from fedshot.record import Record
-    from fedshot.report import as_table, comparison, write_page
+    from fedshot.report import as_markdown, as_table, comparison, write_page
+    from fedshot.store import write_atomic
 
     runs: dict[str, list[Record]] = {}
     paths: dict[str, list[Path]] = {}
@@ -136,6 +137,7 @@ def _present(outcomes: dict, folders: dict, out: Path, json: bool) -> None:
         else:
             failures.append(f"{method} seed {seed}: {outcome}")
     if runs:
+        write_atomic(out / "report.md", as_markdown(comparison(runs)).encode())
         page = write_page(runs, paths, out / "report.html", command=shlex.join(["fedshot", *sys.argv[1:]]))
         if json:
             import json as json_module
@@ -146,7 +148,8 @@ def _present(outcomes: dict, folders: dict, out: Path, json: bool) -> None:
         else:
             from rich.console import Console
 
-            Console().print(as_table(comparison(runs)))
+            console = Console()
+            console.print(as_table(comparison(runs), console.width))
             typer.echo(f"report: {page}")
     for failure in failures:
         typer.echo(f"failed: {failure}", err=True)
