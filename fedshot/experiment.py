@@ -10,8 +10,8 @@ import torch
 
 from fedshot.engines import Job, Watch, train_jobs
 from fedshot.evaluate import Alone, evaluate_alone
-from fedshot.local.work import one_thread, peak_memory
-from fedshot.record import ClientRecord, Cost, Final, Point, Record, commit, versions
+from fedshot.local.work import forget_peak_memory, one_thread, peak_memory
+from fedshot.record import ClientRecord, Cost, Final, Point, Record, commit, read_record, versions
 from fedshot.server import Received, fuse_and_score, receive, sent
 from fedshot.setting import Setting, prepare
 from fedshot.spec import Spec
@@ -55,10 +55,11 @@ def run_all(
         setting.rehearse()
     for setting, folder in zip(settings, folders, strict=True):
         folder.begin(setting.spec, execution.resume)
-    jobs = [job for s, f in zip(settings, folders, strict=True) for job in jobs_of(s, f, execution)]
+    outcomes: dict[int, Record | Exception] = {i: r for i, f in enumerate(folders) if (r := read_record(f.record))}
+    open_runs = [(s, f) for i, (s, f) in enumerate(zip(settings, folders, strict=True)) if i not in outcomes]
+    jobs = [job for setting, folder in open_runs for job in jobs_of(setting, folder, execution)]
     watch.planned(jobs)
     left = [sum(job.folder == folder.path for job in jobs) for folder in folders]
-    outcomes: dict[int, Record | Exception] = {}
 
     def finish(index: int) -> None:
         if index not in outcomes:
@@ -69,7 +70,7 @@ def run_all(
         watch.finished(index, outcomes[index])
 
     for index in range(len(folders)):
-        if left[index] == 0:  # resumed, and all of its clients had finished
+        if left[index] == 0:  # resumed, and nothing is left to train
             finish(index)
     for job, ended in train_jobs(jobs, execution.workers, watch.epoch):
         index = [folder.path for folder in folders].index(job.folder)
@@ -87,15 +88,14 @@ def jobs_of(setting: Setting, folder: RunFolder, execution: Execution) -> list[J
     return [
         Job(setting.spec, k, sizes[k], folder.path, execution.data_root, execution.device)
         for k in range(setting.spec.clients)
-        if folder.finished(k) is None
+        if not folder.complete(k, setting.spec)
     ]
 
 
 def finish_run(setting: Setting, folder: RunFolder) -> Record:
-    """The server's part: every evaluation point fused and scored, the record written. A finished run is only read."""
-    if folder.record.exists():
-        return Record.model_validate_json(folder.record.read_text())
+    """The server's part: every evaluation point fused and scored, the record written."""
     spec, rule, started = setting.spec, {"asked": setting.fusion}, time.perf_counter()
+    forget_peak_memory(setting.device)
     with one_thread(setting.device):
         curve = []
         for epoch in spec.evaluate_at:

@@ -19,6 +19,7 @@ from fedshot.errors import UserError, unknown
 
 T = TypeVar("T")
 NotNegative = Annotated[float, Field(ge=0)]
+AboveZero = Annotated[float, Field(gt=0)]
 
 _REQUIRED = inspect.Parameter.empty
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedshot import __version__
 from fedshot.evaluate import Metrics
@@ -108,4 +108,12 @@ def commit() -> str | None:
         ).stdout.strip()
         return run("rev-parse", "HEAD") + ("+" if run("status", "--porcelain", "--", str(here)) else "")
     except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def read_record(path: Path) -> Record | None:
+    """The record in a file; None if there is none, or a damaged one: the server then works again."""
+    try:
+        return Record.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):
         return None

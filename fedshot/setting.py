@@ -1,5 +1,7 @@
 """A spec made concrete: the data, their partition, the method and the task, before anything is trained."""
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +14,7 @@ from fedshot.data.dataset import Dataset
 from fedshot.errors import UserError, unknown
 from fedshot.fusion import Fusion, make_fusion
 from fedshot.method import Client, Method
-from fedshot.methods import canonical, factory_of, source_sha256
+from fedshot.methods import METHODS, canonical, factory_of
 from fedshot.models import ENCODERS, Classifier, default_encoder
 from fedshot.options import bind, resolve
 from fedshot.partition import Partition, hold_out, split
@@ -88,6 +90,10 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
     method_name = canonical(spec.method)
     factory = factory_of(method_name)
     options = resolve(factory, spec.options, f"method {method_name!r}")
+    if hidden := sorted(options.keys() & Spec.model_fields.keys()):
+        raise UserError(
+            f"method {method_name!r}: its option {hidden[0]!r} is also a setting of every run: rename it"
+        )
     method = bind(factory, spec.options, f"method {method_name!r}")
     fusion = make_fusion(spec.fusion) if spec.fusion else method.fusion
     if spec.encoder is not None and spec.encoder not in ENCODERS:
@@ -99,7 +105,7 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
         update={
             "method": method_name,
             "options": options,
-            "source_sha256": source_sha256(method_name),
+            "files": file_hashes(spec, method_name, options),
             "encoder": spec.encoder or default_encoder(data.shape),
             "augmentation": spec.augmentation or data.augmentation,
             "batch_size": spec.batch_size or default_batch_size(data),
@@ -110,6 +116,21 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
     )
     task = Task(data.classes, data.shape, data.mean, data.std, complete.encoder or "", complete.norm, complete.seed)
     return Setting(complete, method, fusion, data, divide(complete, data), task, torch.device(device))
+
+
+def file_hashes(spec: Spec, method: str, options: Mapping[str, Any]) -> dict[str, str]:
+    """sha256 of every file of the user's that decides the result: an edited file makes another run.
+
+    Refuses a spec that was completed with other content: its run cannot go on with these files.
+    """
+    named = [spec.partition_file, *(value for key, value in options.items() if key.rpartition(".")[2] == "file")]
+    if method not in METHODS:
+        named.append(method.partition(":")[0])
+    paths = [path for path in named if path and Path(path).is_file()]  # a missing one is told by its reader
+    found = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
+    if changed := [path for path, known in spec.files.items() if found.get(path, known) != known]:
+        raise UserError(f"{changed[0]} has changed since this run began: start a new run in another --out")
+    return found
 
 
 def default_batch_size(data: Dataset) -> int:

@@ -23,7 +23,9 @@ class Spec(BaseModel):
         default_factory=dict, description="the method's options, see `fedshot methods NAME`"
     )
 
-    source_sha256: str | None = Field(None, description="of the file of a method of your own; filled in")
+    files: dict[str, str] = Field(
+        default_factory=dict, description="sha256 of every file that the run reads; filled in"
+    )
 
     data: str = Field("digits", description="a name in `fedshot datasets`, or folder:PATH")
     clients: Positive = Field(5, description="how many clients")

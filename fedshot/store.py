@@ -85,6 +85,14 @@ class RunFolder:
         except (FileNotFoundError, ValidationError):
             return None
 
+    def complete(self, number: int, spec: Spec) -> bool:
+        """Whether a client has ended and everything that the server needs of it is there."""
+        summary = self.finished(number)
+        if summary is None or summary.skipped:
+            return summary is not None
+        points = [None if epoch == spec.epochs else epoch for epoch in spec.evaluate_at]
+        return all(self.upload(number, point).exists() for point in points)
+
     def write_upload(self, upload: Upload, epoch: int | None = None) -> None:
         write_atomic(self.upload(upload.header.client, epoch), upload.to_bytes())
 

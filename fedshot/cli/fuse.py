@@ -52,8 +52,10 @@ def fuse(
         rows = fuse_again(setting, folder, fusion or [], absent)
     if json:
         typer.echo(json_module.dumps(rows, indent=1))
-        return
-    _table(rows)
+    else:
+        _table(rows)
+    if fusion and any("error" in row for row in rows):
+        raise typer.Exit(2)
 
 
 def _table(rows: list[dict[str, Any]]) -> None:
@@ -78,6 +80,8 @@ def _table(rows: list[dict[str, Any]]) -> None:
         )
     if usable:
         console.print(table)
+        if len(usable) > 1:
+            console.print("sorted by test accuracy; a choice among rules belongs on validation images", style="dim")
     if not all(row["inductive"] for row in usable):
         console.print("* transductive: reads statistics of the test images", style="dim")
     for number, reason in (usable[0]["left_out"] if usable else {}).items():

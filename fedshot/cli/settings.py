@@ -101,6 +101,14 @@ def parse_integers(text: str, flag: str) -> list[int]:
     return list(dict.fromkeys(found))
 
 
+_NOT_BY_SET = {
+    "options": "type it as --set KEY=VALUE",
+    "method": "type it as METHOD",
+    "evaluate_at": "type it as --evaluate-at",
+    "files": "it is filled in",
+}
+
+
 def parse_set(settings: list[str] | None) -> tuple[dict[str, str], dict[str, str]]:
     """key=value settings, those of the run and those left for the method.
 
@@ -115,9 +123,9 @@ def parse_set(settings: list[str] | None) -> tuple[dict[str, str], dict[str, str
         if key in given:
             raise UserError(f"--set {key} is given twice")
         given[key] = value
-    for key, instead in (("options", "--set KEY=VALUE"), ("method", "METHOD"), ("evaluate_at", "--evaluate-at")):
+    for key, instead in _NOT_BY_SET.items():
         if key in given:
-            raise UserError(f"--set {key}=… is not possible: type it as {instead}")
+            raise UserError(f"--set {key}=… is not possible: {instead}")
     of_run = {key: value for key, value in given.items() if key in Spec.model_fields}
     return of_run, {key: value for key, value in given.items() if key not in of_run}
 
@@ -146,7 +154,7 @@ def _check_keys(of_method: dict[str, str], name: str) -> None:
     options = options_of(factory_of(name)) if of_method else {}
     for key in of_method:
         if not any(full == key or full.endswith(f".{key}") for full in options):
-            of_run = set(Spec.model_fields) - {"options", "method", "evaluate_at"}
+            of_run = Spec.model_fields.keys() - _NOT_BY_SET.keys()
             raise unknown(f"setting for {name}", key, [*of_run, *options])
 
 

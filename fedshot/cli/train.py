@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from fedshot.cli import settings as s
-from fedshot.errors import UserError
 from fedshot.spec import Spec
 
 _APART = ("method", "evaluate_at")  # arguments that are parsed before they become fields of Spec
@@ -57,10 +56,13 @@ def run(
     given = _spec_fields(locals())
     spec = s.build_spec(method, given, set, evaluate_at)
     from fedshot.experiment import run as run_experiment
+    from fedshot.setting import prepare
 
-    folder = out or Path("runs") / _folder_name(spec)
+    execution = _execution(device, workers, data_root, resume)
+    # the name of the folder holds the complete spec: an edited variant, or another device, is another run
+    folder = out or Path("runs") / _folder_name(prepare(spec, data_root, execution.device).spec)
     with _watch([method], quiet=json) as watch:
-        record = run_experiment(spec, folder, _execution(device, workers, data_root, resume), watch)
+        record = run_experiment(spec, folder, execution, watch)
     if json:
         typer.echo(record.model_dump_json(indent=1))
         return
@@ -113,9 +115,8 @@ def compare(
     specs = {(m, n): s.build_spec(m, {**given, "seed": n}, set, evaluate_at) for m in labels for n in numbers}
     from fedshot.experiment import run_all
 
-    folders = {(m, n): out / _safe(m) / f"seed-{n}" for m, n in specs}
-    if len({*folders.values()}) < len(folders):
-        raise UserError("two of these methods would share a folder: give them clearly different names")
+    names = _folder_names(labels)
+    folders = {(m, n): out / names[m] / f"seed-{n}" for m, n in specs}
     with _watch([f"{m} seed {n}" for m, n in specs], quiet=json) as watch:
         requests = [(specs[key], folders[key]) for key in specs]
         outcomes = run_all(requests, _execution(device, workers, data_root, resume), watch)
@@ -175,9 +176,16 @@ def _watch(labels: list[str], quiet: bool) -> Any:
 
 
 def _folder_name(spec: Any) -> str:
-    return f"{_safe(spec.method)}-{_safe(spec.data)}-seed{spec.seed}-{spec.sha256[:8]}"
+    return f"{_safe(Path(spec.method).name)}-{_safe(Path(spec.data).name)}-seed{spec.seed}-{spec.sha256[:8]}"
+
+
+def _folder_names(labels: list[str]) -> dict[str, str]:
+    """A folder for each method as typed: the short name, or the long one where two short ones are alike."""
+    short = {label: _safe(Path(label).name) for label in labels}
+    alike = {name for name in short.values() if list(short.values()).count(name) > 1}
+    return {label: _safe(label) if name in alike else name for label, name in short.items()}
 
 
 def _safe(text: str) -> str:
     """A file name from what was typed."""
-    return "".join(c if c.isalnum() or c in "._-" else "-" for c in Path(text).name).strip("-.") or "run"
+    return "".join(c if c.isalnum() or c in "._-" else "-" for c in text).strip("-.") or "run"

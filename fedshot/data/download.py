@@ -33,7 +33,6 @@ def download(name: str, root: Path, report: Report) -> list[Path]:
     source = source_of(name)
     folder = root / source.folder
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         return [fetch(item, folder, report) for item in source.downloads]
     except (DownloadFailed, OSError) as error:
         raise UserError(_by_hand(source, folder, str(error))) from error
@@ -84,6 +83,7 @@ def _receive(url: str, part: Path, item: Download, report: Report) -> None:
         length = answer.headers.get("Content-Length")
         total = start + int(length) if length else item.size
         done = start
+        part.parent.mkdir(parents=True, exist_ok=True)
         with part.open("ab" if start else "wb") as out:
             report(item.file, done, total)
             while chunk := answer.read(CHUNK):

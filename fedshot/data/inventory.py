@@ -19,10 +19,10 @@ class Entry:
 
     name: str
     title: str
-    state: Literal["embedded", "present", "missing"]
+    state: Literal["embedded", "present", "missing", "your own"]
     where: str  # the folder of the files; for a missing data set, the folder that a download fills
     files: tuple[str, ...]  # relative to `where`: those found, or those that a download brings
-    classes: int
+    classes: int | None
     size: str  # numbers of training and test images and their shape
     note: str
 
@@ -38,7 +38,7 @@ class Checked:
 
 
 def inventory(root: Path | None = None) -> list[Entry]:
-    """The embedded and all published data sets; folders of pictures (`folder:PATH`) are not listed."""
+    """The embedded and all published data sets, and how to name a folder of pictures."""
     embedded = Entry(
         name="digits",
         title=digits.TITLE,
@@ -49,7 +49,17 @@ def inventory(root: Path | None = None) -> list[Entry]:
         size=_size(digits.COUNTS, digits.SHAPE),
         note="no download needed",
     )
-    return [embedded, *(_entry(source, data_root(root)) for source in SOURCES.values())]
+    own = Entry(
+        name="folder:PATH",
+        title="Any folder of pictures",
+        state="your own",
+        where="PATH",
+        files=("train/CLASS/*", "test/CLASS/*"),
+        classes=None,
+        size="as found",
+        note="or one tree of class folders, of which a fifth is held out for testing",
+    )
+    return [embedded, *(_entry(source, data_root(root)) for source in SOURCES.values()), own]
 
 
 def verify(name: str, root: Path | None = None) -> list[Checked]:

@@ -4,7 +4,6 @@ Results do not depend on which: every client draws from its own streams and comp
 """
 
 import multiprocessing
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -50,11 +49,15 @@ def _side_by_side(jobs: Sequence[Job], workers: int, told: Told) -> Iterator[Don
         for future in as_completed(futures):
             yield futures[future], _outcome(future.result)
     except BrokenProcessPool:
-        raise WorkerLost("a worker process died, perhaps for want of memory; finished clients are kept") from None
+        raise WorkerLost(
+            "a worker process died, perhaps for want of memory, or because a script that calls fedshot with several "
+            'workers has no `if __name__ == "__main__":`; finished clients are kept'
+        ) from None
     finally:
         _stop(pool)
-        messages.put(None)
-        listener.join()
+        # a worker that was ended while it wrote keeps the lock of the queue: nobody may wait for it
+        threading.Thread(target=messages.put, args=(None,), daemon=True).start()
+        listener.join(timeout=1)
 
 
 def _outcome(work: Callable[[], ClientSummary]) -> ClientSummary | Exception:
@@ -90,7 +93,6 @@ def _start_worker(messages: "SimpleQueue[tuple[int, int] | None]") -> None:
     global _messages
     _messages = messages
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
-    os.environ["OMP_NUM_THREADS"] = "1"
 
 
 def _work(number: int, job: Job) -> ClientSummary:

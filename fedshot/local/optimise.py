@@ -66,9 +66,11 @@ def clip_gradients(groups: list[Group], spec: Spec) -> tuple[Tensor, Tensor]:
     if spec.clip_scope == "joint":
         return _clip([g for group in gradients.values() for g in group], spec.clip)
     norm, factor = _clip(gradients["encoder"], spec.clip)
-    torch._foreach_mul_(gradients["head"], factor)
+    if gradients["head"]:  # an objective may leave the head alone
+        torch._foreach_mul_(gradients["head"], factor)
     for group in groups[1:]:
-        _clip(gradients[group.name], group.clip)
+        if gradients[group.name]:
+            _clip(gradients[group.name], group.clip)
     return norm, factor
 
 

@@ -3,7 +3,8 @@
 import resource
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import torch
 
@@ -27,6 +28,7 @@ def train_client(setting: Setting, number: int, folder: RunFolder, tell: Callabl
         return summary
     spec, rows, skipped = setting.spec, list[Row](), None
     started = time.perf_counter()
+    forget_peak_memory(setting.device)
 
     def at_epoch(epoch: int, model: Classifier, row: Row) -> None:
         rows.append(row)
@@ -82,8 +84,23 @@ def one_thread(device: torch.device) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def forget_peak_memory(device: torch.device) -> None:
+    """Starts the measurement of `peak_memory` anew, where the system allows it."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+
+
 def peak_memory(device: torch.device) -> int:
-    """Bytes at the highest point so far: of the device's tensors, or of this process on the CPU."""
+    """Bytes at the highest point since `forget_peak_memory`: of the device's tensors, or of this process on the CPU.
+
+    A system without /proc gives the peak of the process since it began.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    with suppress(OSError):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,6 +1,5 @@
 """Methods by name. A method is composed of small parts; a variant is its parent with one part replaced."""
 
-import hashlib
 import importlib.util
 import inspect
 import sys
@@ -103,11 +102,6 @@ def factory_of(name: str) -> Callable[..., Method]:
     """The function that makes a method: from METHODS, or from a file FILE.py or FILE.py:function."""
     name = canonical(name)
     return METHODS[name] if name in METHODS else _from_file(name)
-
-
-def source_sha256(name: str) -> str | None:
-    """Hash of the file that a method of one's own stands in: an edited variant is another run. None for METHODS."""
-    return None if name in METHODS else hashlib.sha256(Path(name.partition(":")[0]).read_bytes()).hexdigest()
 
 
 def _from_file(reference: str) -> Callable[..., Method]:

@@ -13,6 +13,7 @@ from fedshot.methods.aligned import Alignment, initial_prototypes, policy
 from fedshot.methods.fafi import fafi
 from fedshot.methods.terms import CONTRAST, PROTOTYPE_FEATURE, PROTOTYPE_PROTOTYPE
 from fedshot.models import DualHead, build, unit
+from fedshot.seeds import stream
 
 
 def dual_head(
@@ -46,7 +47,8 @@ def _linear_logits(head: torch.nn.Module, features: Tensor) -> Tensor:
 @torch.no_grad()
 def _loss_ratio(client: Client) -> float:
     """Where lambda starts: CE / (prototype terms) of the untrained model on one batch, within [0.01, 2]."""
-    batch = slice(0, client.batch_size)
+    order = torch.randperm(len(client.train), generator=stream(client.task.seed, "loss ratio", client.id))
+    batch = order[: client.batch_size].to(client.train.labels.device)
     labels, model, prototypes = client.train.labels[batch], client.model, initial_prototypes(client)
     training = model.training
     features = model.eval().features(client.task.prepare(client.train.images[batch]))

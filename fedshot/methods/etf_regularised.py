@@ -3,10 +3,11 @@
 from fedshot.local.weighting import DecoupledUncertainty, EntropyWeight, InverseVariance, SigmaLearning, Weighting
 from fedshot.method import Client, Method
 from fedshot.methods.aligned import Alignment, aligned
+from fedshot.options import NotNegative
 
 
 def etf_regularised(
-    gamma: float = 1e-5,
+    gamma: NotNegative = 1e-5,
     start: EntropyWeight = EntropyWeight(),
     sigma: SigmaLearning = SigmaLearning(),
     alignment: Alignment = Alignment("etf"),

@@ -8,10 +8,11 @@ from fedshot.local.losses import balanced_softmax
 from fedshot.local.objective import Objective, Step, Term
 from fedshot.method import Client, Method
 from fedshot.models import Classifier, EtfHead, build
+from fedshot.options import AboveZero
 from fedshot.task import Task
 
 
-def fedetf(scale: float = 10.0) -> Method:
+def fedetf(scale: AboveZero = 10.0) -> Method:
     """Features mapped to C dimensions, made unit, compared with a fixed ETF under a learned scale; balanced softmax."""
 
     def model(task: Task) -> Classifier:

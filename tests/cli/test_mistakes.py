@@ -61,7 +61,7 @@ MISTAKES = {
     "runn fafi": "No such command 'runn'. Did you mean 'run'?",
     "compare fafi --seeds 3-1": "--seeds '3-1': write numbers as 1,2,3 or 1-3",
     "compare fafi --seeds x": "--seeds 'x'",
-    "compare a/my.py b/my.py": "two of these methods would share a folder",
+    "compare a/my.py b/my.py": "there is no file 'a/my.py' to read a method from",
     "fuse nowhere": "nowhere is not the folder of a run: it has no spec.json",
     "fuse nowhere --fusion featres": "did you mean 'features'?",
     "fuse nowhere --without x": "--without 'x': write numbers as",

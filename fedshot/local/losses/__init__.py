@@ -7,7 +7,7 @@ not survive 8 bits.
 """
 
 from fedshot.local.losses.agreement import view_agreement
-from fedshot.local.losses.alignment import cosine, cosine_present, mean_cosine, mse_all, mse_present
+from fedshot.local.losses.alignment import cosine, mean_cosine, mse_all, mse_present
 from fedshot.local.losses.alignment_uniformity import uniformity, view_alignment
 from fedshot.local.losses.cross_entropy import balanced_softmax, cross_entropy
 from fedshot.local.losses.prototypes import prototype_feature, prototype_prototype
@@ -16,7 +16,6 @@ from fedshot.local.losses.supcon import supcon
 __all__ = [
     "balanced_softmax",
     "cosine",
-    "cosine_present",
     "cross_entropy",
     "mean_cosine",
     "mse_all",

@@ -56,22 +56,6 @@ def cosine(prototypes: Tensor, anchors: Tensor) -> Tensor:
     return (1 - F.cosine_similarity(prototypes, anchors, dim=1)).mean()
 
 
-def cosine_present(prototypes: Tensor, anchors: Tensor, labels: Tensor) -> Tensor:
-    """Mean cosine distance over the classes that occur in the batch.
-
-    L = 1/|S| sum_{c in S} (1 - cos(p_c, a_c)),  S = set of labels
-
-    Args:
-        prototypes: one row p a class, (C, d).
-        anchors: one row a a class, (C, d).
-        labels: classes of the batch, (B,); how often one occurs does not matter.
-
-    >>> cosine_present(torch.eye(2), torch.tensor([[5.0, 0.0], [0.0, -5.0]]), torch.tensor([1, 1]))
-    tensor(2.)
-    """
-    return _mean_present(1 - F.cosine_similarity(prototypes, anchors, dim=1), labels)
-
-
 def mean_cosine(prototypes: Tensor, anchors: Tensor) -> Tensor:
     """Mean over classes of cos(p_c, a_c), without gradient: how much of the anchors' geometry was reached.
 

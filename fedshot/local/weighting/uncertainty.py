@@ -14,23 +14,31 @@ from torch import Tensor, nn
 
 from fedshot.local.schedules import SCHEDULES, ScheduleName
 from fedshot.local.weighting.policy import Weighting, WeightReport
+from fedshot.options import NotNegative
 
 
 @dataclass(frozen=True)
 class SigmaLearning:
-    """How the two scalars are learned: SGD with this learning rate, their gradient clipped on its own."""
+    """How the two scalars are learned: their own learning rate and gradient clip, and where they start.
 
-    learning_rate: float = 0.005
-    gradient_limit: float = 1.0
+    `start_local` and `start_align` are the starts of u and v; None for u means the log of the lambda that the method
+    starts with.
+    """
+
+    learning_rate: NotNegative = 0.005
+    gradient_limit: NotNegative = 1.0
+    start_local: float | None = None
+    start_align: float = 0.0
 
 
 class _TwoSigmas(Weighting):
-    """Holds u and v. They start at log(start) and 0, so that lambda starts at `start`."""
+    """Holds u and v. Unless told otherwise they start at log(start) and 0, so that lambda starts at `start`."""
 
     def __init__(self, start: float, sigma: SigmaLearning) -> None:
         super().__init__()
-        self.log_variance_local = nn.Parameter(torch.tensor(math.log(start)))
-        self.log_variance_align = nn.Parameter(torch.tensor(0.0))
+        local = math.log(start) if sigma.start_local is None else sigma.start_local
+        self.log_variance_local = nn.Parameter(torch.tensor(float(local)))
+        self.log_variance_align = nn.Parameter(torch.tensor(float(sigma.start_align)))
         self.learning_rate = sigma.learning_rate
         self.clip = sigma.gradient_limit
 
@@ -115,7 +123,7 @@ class NoPenalty:
 class InverseVariance:
     """gamma / sigma_a^2 (V13): sigma_a^2 = (L_a + 2 gamma) / prior, so lambda < prior L_b / (2 gamma)."""
 
-    gamma: float = 1e-5
+    gamma: NotNegative = 1e-5
 
     def __call__(self, u: Tensor, v: Tensor) -> Tensor:
         return self.gamma * torch.exp(-v)
@@ -132,8 +140,8 @@ class Hinge:
     Its root lies below prior / (2 gamma): at gamma = 1e-5 the cap of 50 is not a bound at 50.
     """
 
-    gamma: float = 1e-5
-    cap: float = 50.0
+    gamma: NotNegative = 1e-5
+    cap: NotNegative = 50.0
 
     def __call__(self, u: Tensor, v: Tensor) -> Tensor:
         return self.gamma * torch.relu(torch.exp(u - v) - self.cap)
