@@ -91,9 +91,7 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
     factory = factory_of(method_name)
     options = resolve(factory, spec.options, f"method {method_name!r}")
     if hidden := sorted(options.keys() & Spec.model_fields.keys()):
-        raise UserError(
-            f"method {method_name!r}: its option {hidden[0]!r} is also a setting of every run: rename it"
-        )
+        raise UserError(f"method {method_name!r}: its option {hidden[0]!r} is also a setting of every run: rename it")
     method = bind(factory, spec.options, f"method {method_name!r}")
     fusion = make_fusion(spec.fusion) if spec.fusion else method.fusion
     if spec.encoder is not None and spec.encoder not in ENCODERS:

@@ -1,6 +1,7 @@
 """The whole flow: what a run leaves behind, what it refuses, how it goes on after an interruption."""
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from fedshot.engines import Job, Watch
 from fedshot.errors import UserError
 from fedshot.experiment import Execution, jobs_of, run, run_all
 from fedshot.local.familiarity import nearest_distance
+from fedshot.local.work import peak_memory
 from fedshot.record import Record
 from fedshot.setting import default_batch_size, prepare
 from fedshot.spec import Spec, make_spec
@@ -138,6 +140,38 @@ def test_a_finished_run_is_resumed_without_training(quick: Quick, tmp_path: Path
     RunFolder(tmp_path / "run").record.unlink()  # the server was interrupted, the clients had finished
     fused_again = run(spec, tmp_path / "run", Execution(resume=True))
     assert fused_again.result_sha256 == first.result_sha256
+
+
+def test_resume_trains_a_client_again_whose_upload_is_gone(quick: Quick, tmp_path: Path) -> None:
+    spec, folder, notes = quick("fedavg"), RunFolder(tmp_path / "run"), Notes()
+    first = run(spec, folder.path)
+    folder.upload(1).unlink()
+    folder.record.write_text("{half a record")
+    again = run(spec, folder.path, Execution(resume=True), notes)
+    assert 1 in notes.jobs
+    assert again.result_sha256 == first.result_sha256
+
+
+def test_a_partition_file_that_changed_ends_the_run(quick: Quick, divided: Callable[..., str], tmp_path: Path) -> None:
+    file = divided((40, range(5)), (40, range(5, 10)))
+    spec = quick("fedavg", epochs=1, clients=2, partition_file=file)
+    run(spec, tmp_path / "run")
+    complete = prepare(spec).spec
+    Path(file).write_bytes(Path(divided((30, range(5)), (50, range(5, 10)))).read_bytes())
+    with pytest.raises(UserError, match="files differ"):
+        run(spec, tmp_path / "run", Execution(resume=True))
+    with pytest.raises(UserError, match="has changed since this run began"):
+        prepare(complete)
+
+
+def test_memory_is_that_of_the_run(quick: Quick, tmp_path: Path) -> None:
+    if not os.access("/proc/self/clear_refs", os.W_OK):
+        pytest.skip("this system cannot forget the peak of a process")
+    large = torch.ones(100_000_000)  # 400 MB that are gone before the run begins
+    highest = peak_memory(torch.device("cpu"))
+    del large
+    record = run(quick("fedavg", epochs=1), tmp_path / "run")
+    assert 0 < record.cost.peak_memory_bytes < highest - 200_000_000
 
 
 def test_without_resume_everything_is_trained_anew(quick: Quick, tmp_path: Path) -> None:

@@ -53,6 +53,10 @@ MISTAKES = {
     "run fedetf --fusion features:prototypes=class_counts": "need a head with one row for each class",
     "run otfusion --encoder vit": "vit",
     "run etf --set anchors=semantic": "need a file of class vectors",
+    "run fedetf --set scale=0": "scale takes float of above 0, not '0'",
+    "run aurora --set start.minimum=0": "start.minimum takes float of above 0",
+    "run aurora --set sigma.learning_rate=-1": "sigma.learning_rate takes float of at least 0",
+    "run fafi --set files=x": "--set files=… is not possible: it is filled in",
     "run fafi --validation 1": "validation = 1.0",
     "run fafi --device tpu": "'tpu' is not one of 'auto', 'cpu', 'cuda'",
     "run fafi --workers 0": "'--workers' / '-w'",
@@ -108,6 +112,9 @@ def test_options_of_ones_own_method_are_checked_too(call: Callable, variant: Pat
     assert "did you mean 'strength'?" in call("run", str(variant), "--set", "strenght=2").err
     assert "strength takes float, not 'much'" in call("run", str(variant), "--set", "strength=much").err
     assert "unknown method in" in call("run", f"{variant}:lighter").err
+    shadow = tmp_path / "shadow.py"
+    shadow.write_text(variant.read_text().replace("strength", "momentum"))
+    assert "its option 'momentum' is also a setting of every run: rename it" in call("run", str(shadow)).err
     demanding = tmp_path / "demanding.py"
     demanding.write_text(variant.read_text().replace("strength: float = 1.0", "strength: float"))
     assert "strength has no default: give it as strength=VALUE" in call("run", str(demanding)).err

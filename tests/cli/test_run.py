@@ -81,6 +81,22 @@ def test_an_edited_variant_is_another_run(call: Callable, small: list[str], vari
     assert "(files differ)" in answer.err
 
 
+def test_an_edited_variant_is_run_again_without_a_word(call: Callable, small: list[str], variant: Path) -> None:
+    first = call("run", str(variant), *small, "--json").json
+    variant.write_text(variant.read_text().replace("strength *", "2 * strength *"))
+    second = call("run", str(variant), *small, "--json").json
+    assert at(first, "clients.upload_sha256") != at(second, "clients.upload_sha256")
+    assert len(list(Path("runs").iterdir())) == 2
+
+
+def test_methods_of_one_file_name_have_folders_of_their_own(call: Callable, small: list[str], variant: Path) -> None:
+    for folder in (Path("a"), Path("b")):
+        folder.mkdir()
+        (folder / "mine.py").write_text(variant.read_text())
+    assert call("compare", "a/mine.py", "b/mine.py", *small, "--seeds", "1", "--out", "both").status == 0
+    assert sorted(path.parent.name for path in Path("both").glob("*/seed-1")) == ["a-mine.py", "b-mine.py"]
+
+
 def test_a_variant_that_breaks_in_training_stops_no_other(call: Callable, small: list[str], variant: Path) -> None:
     variant.write_text(variant.read_text().replace("strength * CLASSIFICATION", "step.nothing * CLASSIFICATION"))
     answer = call("compare", "fafi", str(variant), *small, "--seeds", "1", "--out", "both")
@@ -135,7 +151,7 @@ def test_a_damaged_upload_is_told_by_fuse(call: Callable, run_folder: Path) -> N
 def test_a_rule_without_its_statistics_is_told(call: Callable, small: list[str]) -> None:
     call("run", "fafi", *small, "--out", "r", "--json")
     answer = call("fuse", "r", "-f", "typicality", "-f", "features")
-    assert answer.status == 0
+    assert answer.status == 2
     assert "typicality: not possible, the uploads carry no familiarity: train with --validation 0.1" in " ".join(
         answer.out.split()
     )

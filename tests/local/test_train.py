@@ -14,11 +14,13 @@ from torch import Tensor, nn
 
 from fedshot.errors import UserError
 from fedshot.experiment import run
+from fedshot.local.objective import Objective
 from fedshot.local.optimise import make_optimiser, parameter_groups, set_rates
 from fedshot.local.train import TrainingDiverged, batches, is_finite, train
 from fedshot.local.views import augment
 from fedshot.local.weighting import DecoupledUncertainty, Scheduled
-from fedshot.method import Client
+from fedshot.method import Client, Views
+from fedshot.methods.terms import CONTRAST
 from fedshot.models import Classifier, prototypes_of
 from fedshot.seeds import stream
 from fedshot.setting import prepare
@@ -343,3 +345,10 @@ def test_a_buffer_that_overflows_is_noticed(quick: Quick) -> None:
     assert is_finite(model)
     next(b for name, b in model.named_buffers() if name.endswith("running_var")).fill_(torch.inf)
     assert not is_finite(model)
+
+
+def test_an_objective_may_leave_the_head_alone(quick: Quick) -> None:
+    spec, client = client_of(quick("fafi", epochs=1), 0)
+    before = client.model.head.prototypes.detach().clone()
+    train(client, Objective(base=(CONTRAST,)), Views(), spec, lambda *_: None)
+    assert torch.equal(client.model.head.prototypes, before)

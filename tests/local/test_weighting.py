@@ -215,3 +215,11 @@ def test_entropy_weight_reaches_both_ends() -> None:
     assert weight([7]) == 0.5 and weight([0, 0]) == 0.5  # one class in all, and no sample at all
     assert label_entropy([0, 0]) == 0.0
     assert str(label_entropy([4, 0])) == "0.0"
+
+
+def test_the_sigmas_start_where_they_are_told() -> None:
+    told = DecoupledUncertainty(5.0, SigmaLearning(start_local=-1.0, start_align=0.5))
+    assert (told.log_variance_local.item(), told.log_variance_align.item()) == (-1.0, 0.5)
+    untold = DecoupledUncertainty(5.0)
+    assert untold.log_variance_local.item() == pytest.approx(math.log(5.0))
+    assert untold.log_variance_align.item() == 0.0
