@@ -1,13 +1,14 @@
 """The contract of a one-shot method, and what a method is given to work with."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from fedshot.data.dataset import Labelled
 from fedshot.fusion.rule import Fusion
 from fedshot.local.objective import Objective
 from fedshot.models import Classifier
+from fedshot.sections import STATISTICS, Section
 from fedshot.task import Task
 
 
@@ -45,5 +46,6 @@ class Method:
     model: Callable[[Task], Classifier]
     objective: Callable[[Client], Objective]
     fusion: Fusion
+    statistics: Mapping[str, Section] = field(default_factory=lambda: STATISTICS)  # sent beside weights
     views: Views = Views()
     phases: int = 1

@@ -57,12 +57,13 @@ def open_upload(setting: Setting, message: bytes, number: int, needs: Sequence[s
     """A member from the bytes that a client sent, checked against the job before anything is loaded."""
     model = setting.method.model(setting.task)
     state, width, classes = model.state_dict(), model.encoder.width, setting.task.classes
-    upload = parse(message, size_limit(state, width, classes, len(setting.data.train)))
+    known = setting.method.statistics
+    upload = parse(message, size_limit(state, width, classes, len(setting.data.train), known))
     if upload.header.client != number:
         raise UploadRefused(f"it says that it comes from client {upload.header.client}, not {number}")
     if len(upload.header.class_counts) != classes:
         raise UploadRefused(f"{len(upload.header.class_counts)} class counts for {classes} classes")
-    validate(upload, state, width, needs)
+    validate(upload, state, width, needs, known)
     model.load_state_dict(upload.section("weights"))
     model = model.to(setting.device).eval().requires_grad_(False)
     if not _answers(model, setting):

@@ -1,12 +1,12 @@
 """What leaves a client: named tensors in sections, and a small typed header. It has exact bytes and a content hash.
 
-Sections: `weights` (the model), `moments` (mean and deviation of raw features), `class_means` (of raw features),
-`familiarity` (class means and covariance of unit features, and distances of held-out images). A fusion rule names the
+The section `weights` is the model; the others are the statistics of `fedshot/sections.py`. A fusion rule names the
 sections that it needs; only those are sent and counted.
 """
 
 import hashlib
 import json
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -21,12 +21,13 @@ from torch import Tensor
 from fedshot import __version__
 from fedshot.errors import UploadRefused
 from fedshot.precision import pack, unpack
+from fedshot.sections import STATISTICS, Section, Shape
 from fedshot.spec import Precision, first_problem
 
-SECTIONS = ("weights", "moments", "class_means", "familiarity")
+SECTIONS = ("weights", *STATISTICS)
 
 Count = Annotated[int, Field(ge=0, le=10**9)]
-Kind = tuple[torch.dtype, tuple[int | None, ...]]  # type and shape of a tensor; None for a length that is free
+Kind = tuple[torch.dtype, Shape]
 
 
 class Header(BaseModel):
@@ -89,14 +90,17 @@ def make_upload(header: Header, sections: Mapping[str, Mapping[str, Tensor]]) ->
     return Upload(header, tensors)
 
 
-def size_limit(model: Mapping[str, Tensor], width: int, classes: int, held_out: int) -> int:
+def size_limit(
+    model: Mapping[str, Tensor], width: int, classes: int, images: int, known: Mapping[str, Section] = STATISTICS
+) -> int:
     """More bytes than any upload of the job can have: all sections in float32, and room for names and header.
 
     Args:
-        held_out: how many distances a client may upload.
+        images: how many a client can hold at most: the limit of a length that is free.
     """
-    statistics = 2 * width + 2 * classes * width + width * width + held_out
-    return 4 * (sum(t.numel() for t in model.values()) + statistics) + 256 * (len(model) + 6) + 2**16
+    shapes = [shape for section in known.values() for shape in section.layout(width, classes).values()]
+    statistics = sum(math.prod(images if length is None else length for length in shape) for shape in shapes)
+    return 4 * (sum(t.numel() for t in model.values()) + statistics) + 256 * (len(model) + len(shapes)) + 2**16
 
 
 def parse(message: bytes, limit: int | None = None) -> Upload:
@@ -117,47 +121,45 @@ def parse(message: bytes, limit: int | None = None) -> Upload:
     return Upload(header, tensors)
 
 
-def validate(upload: Upload, model: Mapping[str, Tensor], width: int, needs: Collection[str]) -> None:
+def validate(
+    upload: Upload,
+    model: Mapping[str, Tensor],
+    width: int,
+    needs: Collection[str],
+    known: Mapping[str, Section] = STATISTICS,
+) -> None:
     """Refuses an upload whose names, shapes, types or values are not those of the job.
 
     Args:
         model: the state of a model as every client has it: names, shapes and kinds of the weights.
         width: d, the width of a feature.
         needs: the sections that must be there.
+        known: the statistics that the job knows.
     """
     header = upload.header
     if sum(header.class_counts) != header.samples:
         raise UploadRefused(f"class counts add up to {sum(header.class_counts)}, not to {header.samples} samples")
     if missing := sorted(set(needs) - upload.sections):
         raise UploadRefused(f"section {', '.join(missing)} is missing")
-    if strange := sorted(upload.sections - set(SECTIONS)):
+    if strange := sorted(upload.sections - {"weights", *known}):
         raise UploadRefused(f"unknown section {', '.join(strange)}")
-    expected = _layout(model, width, len(header.class_counts), header.precision)
-    for section in sorted(upload.sections):
-        prefix = f"{section}/"
-        given = {name: t for name, t in upload.tensors.items() if name.startswith(prefix)}
-        _check_layout(given, {prefix + name: kind for name, kind in expected[section].items()})
-        for name, tensor in upload.section(section).items():
+    held = torch.tensor(header.class_counts) > 0
+    for name in sorted(upload.sections):
+        shapes = known[name].layout(width, len(held)) if name in known else {}
+        packed = pack(model, header.precision) if name == "weights" else {}
+        expected: dict[str, Kind] = {key: (t.dtype, tuple(t.shape)) for key, t in packed.items()}
+        expected |= {key: (torch.float32, shape) for key, shape in shapes.items()}
+        _check_layout({k: t for k, t in upload.tensors.items() if k.startswith(f"{name}/")}, name, expected)
+        content = upload.section(name)
+        for key, tensor in content.items():
             if not tensor.isfinite().all():
-                raise UploadRefused(f"{section}/{name} holds values that are not finite")
-    _check_statistics(upload)
+                raise UploadRefused(f"{name}/{key} holds values that are not finite")
+        if name in known and (complaint := known[name].complaint(content, held)):
+            raise UploadRefused(f"{name}/{complaint}")
 
 
-def _layout(model: Mapping[str, Tensor], width: int, classes: int, precision: Precision) -> dict[str, dict[str, Kind]]:
-    """Every tensor that an upload of the job may carry, by section: what `make_upload` writes."""
-    packed = pack(model, precision)
-    statistics: dict[str, dict[str, tuple[int | None, ...]]] = {
-        "moments": {"mean": (width,), "std": (width,)},
-        "class_means": {"means": (classes, width)},
-        "familiarity": {"means": (classes, width), "covariance": (width, width), "distances": (None,)},
-    }
-    return {
-        "weights": {name: (t.dtype, tuple(t.shape)) for name, t in packed.items()},
-        **{section: {n: (torch.float32, shape) for n, shape in known.items()} for section, known in statistics.items()},
-    }
-
-
-def _check_layout(given: Mapping[str, Tensor], expected: Mapping[str, Kind]) -> None:
+def _check_layout(given: Mapping[str, Tensor], section: str, kinds: Mapping[str, Kind]) -> None:
+    expected = {f"{section}/{name}": kind for name, kind in kinds.items()}
     for what, odd in (("missing", expected.keys() - given.keys()), ("unknown", given.keys() - expected.keys())):
         if odd:
             more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
@@ -168,19 +170,3 @@ def _check_layout(given: Mapping[str, Tensor], expected: Mapping[str, Kind]) -> 
             raise UploadRefused(f"{name} has type {tensor.dtype}, expected {dtype}".replace("torch.", ""))
         if len(shape) != tensor.ndim or any(w not in (None, g) for w, g in zip(shape, tensor.shape, strict=True)):
             raise UploadRefused(f"{name} has shape {tuple(tensor.shape)}, expected {shape}")
-
-
-def _check_statistics(upload: Upload) -> None:
-    """Refuses statistics that no data can have: a fusion rule would fail on them, or trust them wrongly."""
-    if "moments" in upload.sections and (upload.section("moments")["std"] < 0).any():
-        raise UploadRefused("moments/std is negative")
-    if "familiarity" not in upload.sections:
-        return
-    covariance, distances = (upload.section("familiarity")[name] for name in ("covariance", "distances"))
-    if (distances < 0).any() or (distances.diff() < 0).any():
-        raise UploadRefused("familiarity/distances are not ascending from 0 or more")
-    symmetric = torch.allclose(covariance, covariance.T, rtol=1e-3, atol=1e-6)
-    # of fewer samples than dimensions a covariance is singular; rounding may turn its zeros into small negatives
-    ridge = 0.1 * covariance.diagonal().mean().clamp(min=1e-8) * torch.eye(len(covariance))
-    if not symmetric or torch.linalg.cholesky_ex(covariance + ridge).info != 0:
-        raise UploadRefused("familiarity/covariance is not the covariance of anything")

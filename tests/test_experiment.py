@@ -14,8 +14,10 @@ from fedshot.engines import Job, Watch
 from fedshot.errors import UserError
 from fedshot.experiment import Execution, jobs_of, run, run_all
 from fedshot.local.familiarity import nearest_distance
-from fedshot.local.work import peak_memory
+from fedshot.local.work import peak_memory, train_client
 from fedshot.record import Record
+from fedshot.sections import Section
+from fedshot.server import receive
 from fedshot.setting import default_batch_size, prepare
 from fedshot.spec import Spec, make_spec
 from fedshot.store import RunFolder
@@ -162,6 +164,26 @@ def test_a_partition_file_that_changed_ends_the_run(quick: Quick, divided: Calla
         run(spec, tmp_path / "run", Execution(resume=True))
     with pytest.raises(UserError, match="has changed since this run began"):
         prepare(complete)
+
+
+def test_a_method_sends_a_section_of_its_own(quick: Quick, tmp_path: Path) -> None:
+    largest = Section(
+        make=lambda evidence: {"norm": evidence.features.norm(dim=1).max()[None]},
+        layout=lambda width, classes: {"norm": (1,)},
+        complaint=lambda content, held: "norm is negative" if (content["norm"] < 0).any() else None,
+    )
+    setting = prepare(quick("fafi", epochs=1))
+    rule = replace(setting.fusion, needs=("weights", "largest"))
+    setting = replace(setting, method=replace(setting.method, statistics={"largest": largest}), fusion=rule)
+    folder = RunFolder(tmp_path)
+    for number in range(3):
+        train_client(setting, number, folder, lambda epoch: None)
+    received = receive(setting, folder, rule.needs)
+    assert [m.upload.sections for m in received.members] == [{"weights", "largest"}] * 3
+    bad = parse(folder.upload(1).read_bytes())
+    bad = replace(bad, tensors={**bad.tensors, "largest/norm": torch.tensor([-1.0])})
+    folder.write_upload(bad)
+    assert receive(setting, folder, rule.needs).missing == {1: "upload refused: largest/norm is negative"}
 
 
 def test_memory_is_that_of_the_run(quick: Quick, tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def test_the_hash_of_a_spec_outlives_the_process() -> None:
 OTHER: dict[str, Any] = {
     "method": "etf",
     "options": {"weight": 2.0},
+    "files": {"mine.py": "0" * 64},
     "data": "mnist",
     "clients": 6,
     "recipe": "iid",

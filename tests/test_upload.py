@@ -296,7 +296,7 @@ def test_an_oversized_upload_is_refused_unread_and_a_full_one_passes(
     model: Classifier, upload: Upload, statistics: dict[str, dict[str, Tensor]]
 ) -> None:
     state, width = model.state_dict(), model.encoder.width
-    limit = size_limit(state, width, 10, held_out=4)
+    limit = size_limit(state, width, 10, images=4)
     for precision in PRECISIONS:
         header = HEADER.model_copy(update={"precision": precision})
         parse(make_upload(header, {"weights": state, **statistics}).to_bytes(), limit)

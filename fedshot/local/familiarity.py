@@ -19,21 +19,32 @@ def familiarity(features: Tensor, labels: Tensor, held_out: Tensor, classes: int
     return {"means": means, "covariance": covariance, "distances": distances.sort().values}
 
 
-def nearest_distance(features: Tensor, means: Tensor, held: Tensor, covariance: Tensor, shrink: float = 0.1) -> Tensor:
+def nearest_distance(features: Tensor, means: Tensor, held: Tensor, covariance: Tensor) -> Tensor:
     """min over held classes c of the squared Mahalanobis distance (f - m_c)^T S^-1 (f - m_c), (N,).
 
-    S is the covariance (d, d) shrunk towards a multiple of the identity of the same trace.
+    S is the covariance (d, d) shrunk by a tenth towards a multiple of the identity of the same trace.
 
     >>> nearest_distance(torch.tensor([[2.0, 0.0]]), torch.zeros(1, 2), torch.tensor([True]), torch.eye(2))
     tensor([4.])
     """
-    width = len(covariance)
-    spread = covariance.diagonal().mean().clamp(min=1e-8)
-    shrunk = (1 - shrink) * covariance + shrink * spread * torch.eye(width, device=covariance.device)
-    root = torch.linalg.cholesky_ex(shrunk).L  # values that are not finite pass through, for the server to refuse
-    whiten = lambda x: torch.linalg.solve_triangular(root, x.T, upper=False).T  # noqa: E731 - used twice, here only
-    distances = torch.cdist(whiten(features), whiten(means)).square()  # (N, C)
+    root, _ = shrunk_root(covariance)
+    white_features, white_means = (torch.linalg.solve_triangular(root, x.T, upper=False).T for x in (features, means))
+    distances = torch.cdist(white_features, white_means).square()  # (N, C)
     return distances.masked_fill(~held, torch.inf).amin(1)
+
+
+def shrunk_root(covariance: Tensor, shrink: float = 0.1) -> tuple[Tensor, bool]:
+    """The lower Cholesky root of the shrunk covariance, and whether it has one.
+
+    Values that are not finite, or a matrix that is no covariance, raise nothing here: the server refuses them.
+
+    >>> shrunk_root(-torch.eye(2))[1]
+    False
+    """
+    spread = covariance.diagonal().mean().clamp(min=1e-8)
+    identity = torch.eye(len(covariance), device=covariance.device)
+    found = torch.linalg.cholesky_ex((1 - shrink) * covariance + shrink * spread * identity)
+    return found.L, int(found.info) == 0
 
 
 def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:

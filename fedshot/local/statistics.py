@@ -1,49 +1,37 @@
 """What a trained client can tell about its features beside its weights: the statistical sections of an upload."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
 
 from fedshot.data.dataset import Labelled
-from fedshot.local.familiarity import class_means, familiarity
 from fedshot.method import Client
-from fedshot.models import Classifier, unit
+from fedshot.models import Classifier
+from fedshot.sections import Evidence, Section
 
 _CHUNK = 512  # images encoded at once
 
 
-def statistics(client: Client, model: Classifier, sections: Collection[str]) -> dict[str, dict[str, Tensor]]:
-    """The asked sections, from the client's own images without augmentation.
+def statistics(client: Client, model: Classifier, known: Mapping[str, Section]) -> dict[str, dict[str, Tensor]]:
+    """The given sections, from the client's own images without augmentation; those that this client can have.
 
     Args:
         model: a copy of the trained model in evaluation mode; it is only read.
-
-    `familiarity` exists only for a client that holds back validation images: distances of images that the model was
-    trained on say nothing about new ones.
     """
-    wanted = set(sections) & {"moments", "class_means", "familiarity"}
-    if client.validation is None:
-        wanted -= {"familiarity"}
-    if not wanted:
+    if not known:
         return {}
-    features, labels = encode(client, model, client.train)
-    found: dict[str, dict[str, Tensor]] = {}
-    if "moments" in wanted:
-        found["moments"] = {"mean": features.mean(0), "std": features.std(0, correction=0)}
-    if "class_means" in wanted:
-        found["class_means"] = {"means": class_means(features, labels, client.task.classes)}
-    if "familiarity" in wanted and client.validation is not None:
-        held_out, _ = encode(client, model, client.validation)
-        found["familiarity"] = familiarity(unit(features), labels, unit(held_out), client.task.classes)
-    return found
+    held_out = encode(client, model, client.validation) if client.validation else None
+    evidence = Evidence(encode(client, model, client.train), client.train.labels, held_out, client.task.classes)
+    made = {name: section.make(evidence) for name, section in known.items()}
+    return {name: content for name, content in made.items() if content is not None}
 
 
 @torch.no_grad()
-def encode(client: Client, model: Classifier, data: Labelled) -> tuple[Tensor, Tensor]:
-    """Raw features (N, d) in float32, and labels (N,)."""
+def encode(client: Client, model: Classifier, data: Labelled) -> Tensor:
+    """Raw features (N, d) in float32."""
     features = [model.features(client.task.prepare(chunk.images)).float() for chunk in chunks(data)]
-    return torch.cat(features), data.labels
+    return torch.cat(features)
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from fedshot.method import Client
 from fedshot.models import Classifier
 from fedshot.setting import Setting
 from fedshot.store import ClientSummary, RunFolder
-from fedshot.upload import SECTIONS, Header, Upload, make_upload
+from fedshot.upload import Header, Upload, make_upload
 
 
 def train_client(setting: Setting, number: int, folder: RunFolder, tell: Callable[[int], None]) -> ClientSummary:
@@ -33,7 +33,7 @@ def train_client(setting: Setting, number: int, folder: RunFolder, tell: Callabl
     def at_epoch(epoch: int, model: Classifier, row: Row) -> None:
         rows.append(row)
         if epoch == spec.epochs:
-            folder.write_upload(upload_of(setting, client, model, SECTIONS))
+            folder.write_upload(upload_of(setting, client, model, setting.method.statistics))
         elif epoch in spec.evaluate_at:
             folder.write_upload(upload_of(setting, client, model, setting.fusion.needs), epoch)
         tell(epoch)
@@ -67,7 +67,8 @@ def upload_of(setting: Setting, client: Client, model: Classifier, sections: Col
         precision=setting.spec.upload_precision,
         validation_accuracy=accuracy(client, still, client.validation) if client.validation else None,
     )
-    return make_upload(header, {"weights": still.state_dict(), **statistics(client, still, sections)})
+    known = {name: section for name, section in setting.method.statistics.items() if name in sections}
+    return make_upload(header, {"weights": still.state_dict(), **statistics(client, still, known)})
 
 
 @contextmanager

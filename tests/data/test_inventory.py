@@ -17,9 +17,10 @@ def entries(root):
 
 def test_nothing_but_the_digits_in_an_empty_root(tmp_path):
     found = entries(tmp_path)
-    assert list(found) == ["digits", *SOURCES]
+    assert list(found) == ["digits", *SOURCES, "folder:PATH"]
     assert found["digits"].state == "embedded" and found["digits"].size == "1,437 + 360 of 1x8x8"
-    assert {entry.state for name, entry in found.items() if name != "digits"} == {"missing"}
+    assert {found[name].state for name in SOURCES} == {"missing"}
+    assert found["folder:PATH"].state == "your own"
     svhn = found["svhn"]
     assert svhn.where == str(tmp_path / "svhn") and svhn.files == ("train_32x32.mat", "test_32x32.mat")
     assert svhn.classes == 10 and svhn.note == "download of 246 MB; for non-commercial use"

@@ -17,9 +17,10 @@ from fedshot.fusion.weights import class_counts
 from fedshot.local.statistics import statistics
 from fedshot.method import Client
 from fedshot.models import PrototypeHead, build
+from fedshot.sections import STATISTICS
 from fedshot.seeds import stream
 from fedshot.task import Task
-from fedshot.upload import SECTIONS, Header, make_upload
+from fedshot.upload import Header, make_upload
 
 HELD = ((0, 1, 2, 3, 4), (3, 4, 5, 6, 7), (1, 8))  # nobody holds class 9
 SIZES = (90, 60, 15)
@@ -58,7 +59,7 @@ def make_member(number: int, digits: Dataset, task: Task) -> Member:
         method="fafi",
         validation_accuracy=(0.8, 0.3, 0.5)[number],
     )
-    return Member(make_upload(header, {"weights": model.state_dict(), **statistics(client, model, SECTIONS)}), model)
+    return Member(make_upload(header, {"weights": model.state_dict(), **statistics(client, model, STATISTICS)}), model)
 
 
 @pytest.fixture(scope="module")
