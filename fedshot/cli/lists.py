@@ -90,7 +90,7 @@ def datasets(data_root: RootOption = None, json: JsonOption = False) -> None:
     if json:
         typer.echo(json_module.dumps([asdict(entry) for entry in entries], indent=1, default=str))
         return
-    rows = [[entry.name, entry.state, str(entry.classes), entry.size, entry.where] for entry in entries]
+    rows = [[entry.name, entry.state, str(entry.classes or "as found"), entry.size, entry.where] for entry in entries]
     _list(("name", "state", "classes", "images", "folder"), rows)
 
 
