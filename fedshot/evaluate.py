@@ -111,18 +111,24 @@ def calibration_error(confidence: Tensor, right: Tensor, bins: int = 15) -> floa
 
 
 @torch.no_grad()
-def evaluate_alone(members: Sequence[Member], test: Labelled, task: Task) -> Alone:
-    """Each member on the whole test set, and the bound of perfect routing: how much is lost in whom to believe."""
-    predictors = {str(i): Predictor((m.model,), lambda out: out.logits[0]) for i, m in enumerate(members)}
-    scores = score(predictors, test, task)
-    predicted = torch.stack([scores[name].argmax(1) for name in predictors])  # (K, N)
-    right = predicted == test.labels
+def evaluate_with_members(
+    predictor: Predictor, members: Sequence[Member], test: Labelled, task: Task
+) -> tuple[Metrics, Alone]:
+    """A predictor, each of its members on the whole test set, and the bound of perfect routing, in one pass.
+
+    The bound tells how much is lost in deciding whom to believe.
+    """
+    models = tuple(m.model for m in members)
+    everyone = Predictor(models, lambda out: out.logits.transpose(0, 1).flatten(1))  # (N, K*C)
+    scores = score({"fused": predictor, "alone": everyone}, test, task)
+    logits = scores["alone"].view(len(test), len(members), task.classes).transpose(0, 1)  # (K, N, C)
+    right = logits.argmax(2) == test.labels  # (K, N)
     counts = torch.tensor([m.upload.header.class_counts for m in members], device=test.labels.device)
     holder = counts.argmax(0)[test.labels]  # (N,)
-    routed = right.gather(0, holder[None])
-    found = [metrics(scores[name], test.labels, task.classes) for name in predictors]
-    return Alone(
+    found = [metrics(each, test.labels, task.classes) for each in logits]
+    alone = Alone(
         accuracies=tuple(m.accuracy for m in found),
         per_class=tuple(m.per_class_accuracy for m in found),
-        oracle_routing=int(routed.sum()) / len(test),
+        oracle_routing=int(right.gather(0, holder[None]).sum()) / len(test),
     )
+    return metrics(scores["fused"], test.labels, task.classes), alone

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from fedshot.engines import Job, Watch, train_jobs
-from fedshot.evaluate import Alone, evaluate_alone
+from fedshot.evaluate import Alone, Metrics, evaluate_with_members
 from fedshot.local.work import forget_peak_memory, one_thread, peak_memory
 from fedshot.record import ClientRecord, Cost, Final, Point, Record, commit, read_record, versions
 from fedshot.server import Received, fuse_and_score, receive, sent
@@ -94,16 +94,17 @@ def jobs_of(setting: Setting, folder: RunFolder, execution: Execution) -> list[J
 
 def finish_run(setting: Setting, folder: RunFolder) -> Record:
     """The server's part: every evaluation point fused and scored, the record written."""
-    spec, rule, started = setting.spec, {"asked": setting.fusion}, time.perf_counter()
+    spec, started = setting.spec, time.perf_counter()
     forget_peak_memory(setting.device)
     with one_thread(setting.device):
         curve = []
-        for epoch in spec.evaluate_at:
-            final = epoch == spec.epochs
-            received = receive(setting, folder, setting.fusion.needs, None if final else epoch)
-            fused = fuse_and_score(setting, received.members, rule)["asked"]
-            curve.append(Point(epoch=epoch, **fused.metrics.model_dump(include=set(Point.model_fields))))
-        alone = evaluate_alone(received.members, setting.data.test, setting.task)
+        for epoch in spec.evaluate_at[:-1]:
+            snapshots = receive(setting, folder, setting.fusion.needs, epoch).members
+            curve.append(point(epoch, fuse_and_score(setting, snapshots, {"asked": setting.fusion})["asked"].metrics))
+        received = receive(setting, folder, setting.fusion.needs)
+        predictor = setting.fusion.fuse(received.members, setting.task)
+        final, alone = evaluate_with_members(predictor, received.members, setting.data.test, setting.task)
+        curve.append(point(spec.epochs, final))
     folder.gather_telemetry(spec.clients)
     clients = client_records(setting, folder, received, alone)
     record = Record(
@@ -112,7 +113,7 @@ def finish_run(setting: Setting, folder: RunFolder) -> Record:
         clients=clients,
         curve=tuple(curve),
         final=Final(
-            **fused.metrics.model_dump(),
+            **final.model_dump(),
             epoch=spec.epochs,
             fusion=spec.fusion or setting.fusion.name,
             inductive=setting.fusion.inductive,
@@ -125,7 +126,7 @@ def finish_run(setting: Setting, folder: RunFolder) -> Record:
             server_seconds=time.perf_counter() - started,
             upload_bytes=sum(c.upload_bytes for c in clients),
             peak_memory_bytes=peak_memory_of(setting, folder),
-            models_kept=fused.models_kept,
+            models_kept=len(predictor.models),
         ),
         versions=versions(),
         device=torch.cuda.get_device_name(setting.device) if setting.device.type == "cuda" else "cpu",
@@ -134,6 +135,11 @@ def finish_run(setting: Setting, folder: RunFolder) -> Record:
     write_atomic(folder.record, record.model_dump_json(indent=1).encode())
     folder.drop_snapshots()
     return record
+
+
+def point(epoch: int, found: Metrics) -> Point:
+    """An evaluation point of the curve."""
+    return Point(epoch=epoch, **found.model_dump(include=set(Point.model_fields)))
 
 
 def client_records(setting: Setting, folder: RunFolder, received: Received, alone: Alone) -> tuple[ClientRecord, ...]:

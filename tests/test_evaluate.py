@@ -11,7 +11,7 @@ from torch import Tensor
 
 import fedshot.evaluate
 from fedshot.data.dataset import Dataset, Labelled
-from fedshot.evaluate import calibration_error, evaluate, evaluate_alone, metrics, score
+from fedshot.evaluate import calibration_error, evaluate, evaluate_with_members, metrics, score
 from fedshot.fusion import Member, Predictor, make_fusion
 from fedshot.models import Classifier, PrototypeHead, build
 from fedshot.task import Task
@@ -103,7 +103,9 @@ def members(task: Task) -> list[Member]:
 def test_oracle_routing_asks_the_holder_of_most_of_the_class(
     members: list[Member], digits: Dataset, task: Task
 ) -> None:
-    alone = evaluate_alone(members, digits.test, task)
+    fused = make_fusion("logits").fuse(members, task)
+    found, alone = evaluate_with_members(fused, members, digits.test, task)
+    assert found == evaluate({"logits": fused}, digits.test, task)["logits"]
     said = [m.model(task.prepare(digits.test.images)).argmax(1).tolist() for m in members]
     right, routed = [0] * 3, 0
     for i, label in enumerate(digits.test.labels.tolist()):
@@ -143,7 +145,8 @@ def test_perfect_clients_are_routed_perfectly(digits: Dataset, task: Task) -> No
     for model, counts in ((low, (1,) * 5 + (0,) * 5), (high, (0,) * 5 + (1,) * 5)):
         header = upload.header.model_copy(update={"class_counts": counts, "samples": 5})
         members.append(Member(replace(upload, header=header), model))  # type: ignore[arg-type]
-    alone = evaluate_alone(members, digits.test, task)
+    first = Predictor((members[0].model,), lambda out: out.logits[0])
+    _, alone = evaluate_with_members(first, members, digits.test, task)
     assert alone.oracle_routing == 1.0
     assert all(0.4 < accuracy < 0.6 for accuracy in alone.accuracies)
 
