@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fedshot.data import load
-from fedshot.data.dataset import Dataset
+from fedshot.data.dataset import Dataset, content_sha256
 from fedshot.errors import UserError, unknown
 from fedshot.fusion import Fusion, make_fusion
 from fedshot.method import Client, Method
@@ -103,7 +103,7 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
         update={
             "method": method_name,
             "options": options,
-            "files": file_hashes(spec, method_name, options),
+            "files": file_hashes(spec, method_name, options, data),
             "encoder": spec.encoder or default_encoder(data.shape),
             "augmentation": spec.augmentation or data.augmentation,
             "batch_size": spec.batch_size or default_batch_size(data),
@@ -116,8 +116,8 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
     return Setting(complete, method, fusion, data, divide(complete, data), task, torch.device(device))
 
 
-def file_hashes(spec: Spec, method: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """sha256 of every file of the user's that decides the result: an edited file makes another run.
+def file_hashes(spec: Spec, method: str, options: Mapping[str, Any], data: Dataset) -> dict[str, str]:
+    """sha256 of everything of the user's that decides the result, pictures included: an edited file makes another run.
 
     Refuses a spec that was completed with other content: its run cannot go on with these files.
     """
@@ -126,6 +126,8 @@ def file_hashes(spec: Spec, method: str, options: Mapping[str, Any]) -> dict[str
         named.append(method.partition(":")[0])
     paths = [path for path in named if path and Path(path).is_file()]  # a missing one is told by its reader
     found = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
+    if spec.data.startswith("folder"):
+        found[spec.data] = content_sha256(data)
     if changed := [path for path, known in spec.files.items() if found.get(path, known) != known]:
         raise UserError(f"{changed[0]} has changed since this run began: start a new run in another --out")
     return found

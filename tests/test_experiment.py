@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
+from fedshot.data.dataset import Dataset
 from fedshot.engines import Job, Watch
 from fedshot.errors import UserError
 from fedshot.experiment import Execution, jobs_of, run, run_all
@@ -18,7 +20,7 @@ from fedshot.local.work import peak_memory, train_client
 from fedshot.record import Record
 from fedshot.sections import Section
 from fedshot.server import receive
-from fedshot.setting import default_batch_size, prepare
+from fedshot.setting import _dataset, default_batch_size, prepare
 from fedshot.spec import Spec, make_spec
 from fedshot.store import RunFolder
 from fedshot.upload import parse
@@ -164,6 +166,19 @@ def test_a_partition_file_that_changed_ends_the_run(quick: Quick, divided: Calla
         run(spec, tmp_path / "run", Execution(resume=True))
     with pytest.raises(UserError, match="has changed since this run began"):
         prepare(complete)
+
+
+def test_pictures_that_changed_make_another_run(digits: Dataset, tmp_path: Path) -> None:
+    for number in range(40):
+        place = tmp_path / "pictures" / str(number % 2) / f"{number}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(digits.train.images[number, 0].numpy()).save(place)
+    spec = make_spec(method="fedavg", data=f"folder:{tmp_path / 'pictures'}", clients=2, recipe="iid")
+    before = prepare(spec).spec
+    _dataset.cache_clear()  # a process reads a folder once
+    Image.fromarray(digits.train.images[50, 0].numpy()).save(place)
+    with pytest.raises(UserError, match="has changed since this run began"):
+        prepare(before)
 
 
 def test_a_method_sends_a_section_of_its_own(quick: Quick, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A data set is two blocks of labelled uint8 images; it fits in memory, on any device, without a loader."""
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -48,3 +49,12 @@ class Dataset:
 
     def to(self, device: torch.device | str) -> "Dataset":
         return replace(self, train=self.train.to(device), test=self.test.to(device))
+
+
+def content_sha256(data: Dataset) -> str:
+    """Hash of all images and labels."""
+    digest = hashlib.sha256()
+    for part in (data.train, data.test):
+        digest.update(part.images.cpu().numpy().tobytes())
+        digest.update(part.labels.cpu().numpy().tobytes())
+    return digest.hexdigest()
