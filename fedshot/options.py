@@ -8,7 +8,7 @@ A parameter is an option; a parameter whose default is a frozen dataclass offers
 import inspect
 import math
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar
@@ -104,11 +104,16 @@ def parse_inline(text: str, what: str) -> dict[str, str]:
     >>> parse_inline("weight=0,anneal=cosine", "method 'etf'")
     {'weight': '0', 'anneal': 'cosine'}
     """
+    return parse_pairs(filter(None, text.split(",")), what)
+
+
+def parse_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
+    """Settings as typed, each key=value."""
     given: dict[str, str] = {}
-    for setting in filter(None, text.split(",")):
-        key, equals, value = (part.strip() for part in setting.partition("="))
+    for text in texts:
+        key, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not key:
-            raise UserError(f"{what}: write an option as key=value, not {setting!r}")
+            raise UserError(f"{what}: write key=value, not {text!r}")
         if key in given:
             raise UserError(f"{what}: {key} is given twice")
         given[key] = value

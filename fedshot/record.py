@@ -101,12 +101,15 @@ def versions() -> dict[str, str]:
 
 def commit() -> str | None:
     """The commit of fedshot's own source, where it runs from a checkout; with a + if the checkout was changed."""
-    here = Path(__file__).parent
+    here = str(Path(__file__).parent)
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", here, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
+
     try:
-        run = lambda *words: subprocess.run(  # noqa: E731
-            ["git", "-C", str(here), *words], capture_output=True, text=True, check=True, timeout=5
-        ).stdout.strip()
-        return run("rev-parse", "HEAD") + ("+" if run("status", "--porcelain", "--", str(here)) else "")
+        git("ls-files", "--error-unmatch", __file__)  # not the commit of a project that fedshot is installed in
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--", here) else "")
     except (OSError, subprocess.SubprocessError):
         return None
 

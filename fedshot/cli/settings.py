@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from fedshot.errors import UserError, unknown
+from fedshot.options import parse_pairs
 from fedshot.spec import Spec, make_spec
 
 
@@ -115,14 +116,7 @@ def parse_set(settings: list[str] | None) -> tuple[dict[str, str], dict[str, str
     >>> parse_set(["lr=0.1", "anchors=random"])
     ({'lr': '0.1'}, {'anchors': 'random'})
     """
-    given: dict[str, str] = {}
-    for text in settings or []:
-        key, equals, value = (part.strip() for part in text.partition("="))
-        if not equals or not key:
-            raise UserError(f"--set {text!r}: write it as key=value")
-        if key in given:
-            raise UserError(f"--set {key} is given twice")
-        given[key] = value
+    given = parse_pairs(settings or [], "--set")
     for key, instead in _NOT_BY_SET.items():
         if key in given:
             raise UserError(f"--set {key}=… is not possible: {instead}")
