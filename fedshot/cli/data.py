@@ -52,19 +52,19 @@ def download(
     Offline it says which files to put where.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
     from fedshot.data.download import download as fetch
     from fedshot.data.locate import data_root as root_of
 
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        tasks: dict[str, object] = {}
+        tasks: dict[str, TaskID] = {}
 
         def report(file: str, have: int, total: int | None) -> None:
             if file not in tasks:
                 tasks[file] = bar.add_task(file, total=total)
-            bar.update(tasks[file], completed=have, total=total)  # type: ignore[arg-type]
+            bar.update(tasks[file], completed=have, total=total)
 
         for name in names:
             for path in fetch(name, root_of(data_root), report):

@@ -1,10 +1,11 @@
 """Random anchors under a weight that falls to 0 over the run (the notes' V6a)."""
 
+from dataclasses import replace
 from typing import Literal
 
-from fedshot.local.weighting import Scheduled
 from fedshot.method import Method
-from fedshot.methods.aligned import Alignment, aligned
+from fedshot.methods.aligned import Alignment
+from fedshot.methods.etf import etf
 
 
 def annealed_anchors(
@@ -12,5 +13,5 @@ def annealed_anchors(
     anneal: Literal["linear", "cosine", "constant"] = "linear",
     alignment: Alignment = Alignment("random"),
 ) -> Method:
-    """FAFI + weight (1 - p) MSE(prototypes, random unit anchors)."""
-    return aligned("annealed_anchors", alignment, lambda client: Scheduled(weight, anneal))
+    """FAFI + weight (1 - p) MSE(prototypes, random unit anchors): `etf` with other anchors."""
+    return replace(etf(weight, anneal, alignment), name="annealed_anchors")
