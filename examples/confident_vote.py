@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from fedshot.fusion import Fusion, Member, Outputs, Predictor, make_fusion
+from fedshot.fusion import Fusion, Member, Outputs, Predictor, make_fusion, models_of
 from fedshot.fusion.votes import mixture
 from fedshot.fusion.weights import class_counts
 from fedshot.server import fuse_and_score, receive
@@ -25,7 +25,7 @@ def confident_vote(sharpness: float = 1.0) -> Fusion:
             confidence = outputs.logits.softmax(2).amax(2, keepdim=True)  # (K, N, 1)
             return mixture(outputs, confidence**sharpness * holders.to(confidence))
 
-        return Predictor(tuple(member.model for member in members), combine)
+        return Predictor(models_of(members), combine)
 
     return Fusion("confident_vote", fuse)
 

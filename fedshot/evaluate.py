@@ -1,6 +1,6 @@
 """How good a predictor is on the test images, and why: metrics, each client alone, the bound of perfect routing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,10 +8,9 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from fedshot.data.dataset import Labelled
-from fedshot.fusion.rule import Member, Outputs, Predictor, outputs_of
+from fedshot.fusion.interview import Interview
+from fedshot.fusion.rule import Member, Predictor, models_of
 from fedshot.task import Task
-
-_CHUNK = 500  # test images encoded at once
 
 
 class Metrics(BaseModel):
@@ -40,23 +39,22 @@ class Alone:
 def score(predictors: Mapping[str, Predictor], test: Labelled, task: Task) -> dict[str, Tensor]:
     """Scores (N, C) of each predictor. Models that predictors share are asked once for each image."""
     parts: dict[str, list[Tensor]] = {name: [] for name in predictors}
-    kept: dict[str, list[Outputs]] = {name: [] for name, p in predictors.items() if not p.inductive}
-    for start in range(0, len(test), _CHUNK):
-        images = task.prepare(test.images[start : start + _CHUNK])
-        said: dict[tuple[int, ...], Outputs] = {}
-        for name, predictor in predictors.items():
-            key = tuple(id(model) for model in predictor.models)
-            if key not in said:
-                said[key] = outputs_of(predictor.models, images)
-            if predictor.inductive:
-                parts[name].append(predictor.combine(said[key]))
-            else:
-                kept[name].append(said[key])
-    for name, chunks in kept.items():
-        # statistics of the test images are those of all of them, whatever the size of a chunk
-        whole = Outputs(torch.cat([c.features for c in chunks], 1), torch.cat([c.logits for c in chunks], 1))
-        parts[name].append(predictors[name].combine(whole))
-    return {name: torch.cat(chunks).float() for name, chunks in parts.items()}
+    for _, found in scored(predictors, test, task):
+        for name, scores in found.items():
+            parts[name].append(scores.float())
+    return {name: torch.cat(chunks) for name, chunks in parts.items()}
+
+
+def scored(
+    predictors: Mapping[str, Predictor], test: Labelled, task: Task
+) -> Iterator[tuple[slice, dict[str, Tensor]]]:
+    """What each predictor makes of one part of the test images after the other."""
+    interview = Interview({name: p.models for name, p in predictors.items()}, test.images, task)
+    combine = {name: p.study(interview.with_one(name)) if p.study else p.combine for name, p in predictors.items()}
+    for part, said in interview.with_all():
+        found = {name: combine[name](outputs) for name, outputs in said.items()}
+        del said  # before the next images are asked about
+        yield part, found
 
 
 @torch.no_grad()
@@ -89,8 +87,12 @@ def class_accuracies(confusion: Tensor) -> tuple[float | None, ...]:
     >>> class_accuracies(torch.tensor([[3, 1], [0, 0]]))
     (0.75, None)
     """
-    right, total = confusion.diagonal().tolist(), confusion.sum(1).tolist()
-    return tuple(r / t if t else None for r, t in zip(right, total, strict=True))
+    return shares(confusion.diagonal(), confusion.sum(1))
+
+
+def shares(right: Tensor, total: Tensor) -> tuple[float | None, ...]:
+    """right / total, (C,) each; None where there is nothing to share."""
+    return tuple(r / t if t else None for r, t in zip(right.tolist(), total.tolist(), strict=True))
 
 
 def calibration_error(confidence: Tensor, right: Tensor, bins: int = 15) -> float:
@@ -118,17 +120,20 @@ def evaluate_with_members(
 
     The bound tells how much is lost in deciding whom to believe.
     """
-    models = tuple(m.model for m in members)
-    everyone = Predictor(models, lambda out: out.logits.transpose(0, 1).flatten(1))  # (N, K*C)
-    scores = score({"fused": predictor, "alone": everyone}, test, task)
-    logits = scores["alone"].view(len(test), len(members), task.classes).transpose(0, 1)  # (K, N, C)
-    right = logits.argmax(2) == test.labels  # (K, N)
-    counts = torch.tensor([m.upload.header.class_counts for m in members], device=test.labels.device)
-    holder = counts.argmax(0)[test.labels]  # (N,)
-    found = [metrics(each, test.labels, task.classes) for each in logits]
+    holder = torch.tensor([m.upload.header.class_counts for m in members], device=test.labels.device).argmax(0)  # (C,)
+    right = torch.zeros(len(members), task.classes, dtype=torch.int64, device=test.labels.device)
+    routed, scores = 0, []
+    everyone = Predictor(models_of(members), lambda outputs: outputs.logits.argmax(2))  # (K, N)
+    for part, found in scored({"fused": predictor, "alone": everyone}, test, task):
+        labels = test.labels[part]
+        hits = (found["alone"] == labels).long()
+        right.index_add_(1, labels, hits)
+        routed += int(hits.gather(0, holder[labels][None]).sum())
+        scores.append(found["fused"].float())
+    total = torch.bincount(test.labels, minlength=task.classes)
     alone = Alone(
-        accuracies=tuple(m.accuracy for m in found),
-        per_class=tuple(m.per_class_accuracy for m in found),
-        oracle_routing=int(right.gather(0, holder[None]).sum()) / len(test),
+        accuracies=tuple(count / len(test) for count in right.sum(1).tolist()),
+        per_class=tuple(shares(row, total) for row in right),
+        oracle_routing=routed / len(test),
     )
-    return metrics(scores["fused"], test.labels, task.classes), alone
+    return metrics(torch.cat(scores), test.labels, task.classes), alone

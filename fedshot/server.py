@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,7 +11,9 @@ import torch
 from fedshot.errors import UploadRefused, UserError
 from fedshot.evaluate import Metrics, evaluate
 from fedshot.fusion import FUSIONS, Fusion, Member, Predictor, make_fusion
+from fedshot.fusion.memory import KEPT_BYTES, Budget
 from fedshot.models import Classifier
+from fedshot.models.copies import copy_of, frozen_copy
 from fedshot.seeds import stream
 from fedshot.setting import Setting
 from fedshot.store import RunFolder
@@ -33,16 +37,17 @@ class Fused:
 
 
 def receive(setting: Setting, folder: RunFolder, needs: Sequence[str], epoch: int | None = None) -> Received:
-    """Opens every client's upload, or its snapshot after an epoch. A bad one is refused; the others go on."""
+    """Checks every client's upload, or its snapshot after an epoch. A bad one is refused; the others go on."""
     members: list[Member] = []
     missing: dict[int, str] = {}
+    reception = Reception(setting, needs)
     for number in range(setting.spec.clients):
         summary = folder.finished(number)
         if summary is None or summary.skipped:
             missing[number] = summary.skipped or "" if summary else "has not finished"
             continue
         try:
-            members.append(open_upload(setting, folder.upload(number, epoch).read_bytes(), number, needs))
+            members.append(reception.admit(folder.upload(number, epoch), number))
         except UploadRefused as reason:
             missing[number] = f"upload refused: {reason}"
         except FileNotFoundError:
@@ -53,30 +58,47 @@ def receive(setting: Setting, folder: RunFolder, needs: Sequence[str], epoch: in
     return Received(tuple(members), missing)
 
 
-def open_upload(setting: Setting, message: bytes, number: int, needs: Sequence[str]) -> Member:
-    """A member from the bytes that a client sent, checked against the job before anything is loaded."""
-    model = setting.method.model(setting.task)
-    state, width, classes = model.state_dict(), model.encoder.width, setting.task.classes
-    known = setting.method.statistics
-    upload = parse(message, size_limit(state, width, classes, len(setting.data.train), known))
-    if upload.header.client != number:
-        raise UploadRefused(f"it says that it comes from client {upload.header.client}, not {number}")
-    if len(upload.header.class_counts) != classes:
-        raise UploadRefused(f"{len(upload.header.class_counts)} class counts for {classes} classes")
-    validate(upload, state, width, needs, known)
-    model.load_state_dict(upload.section("weights"))
-    model = model.to(setting.device).eval().requires_grad_(False)
-    if not _answers(model, setting):
-        raise UploadRefused("its model answers with values that are not finite")
-    return Member(upload, model)
+class Reception:
+    """Checks uploads against a job. They stay in their files; models are kept as long as the memory budget lasts."""
 
+    def __init__(self, setting: Setting, needs: Sequence[str]) -> None:
+        self._setting, self._needs = setting, needs
+        self._blank = frozen_copy(setting.initial_model)
+        self._width = self._blank.encoder.width
+        self._expected = {name: t.to("meta") for name, t in self._blank.state_dict().items()}
+        classes, images = setting.task.classes, len(setting.data.train)
+        self._limit = size_limit(self._expected, self._width, classes, images, setting.method.statistics)
+        noise = torch.randn(2, *setting.task.shape, generator=stream(setting.task.seed, "probe"))
+        self._noise = noise.to(setting.device)
+        self._budget = Budget(KEPT_BYTES[setting.device.type])
 
-@torch.no_grad()
-def _answers(model: Classifier, setting: Setting) -> bool:
-    """Whether finite weights give finite features and logits, on two images of noise."""
-    noise = torch.randn(2, *setting.task.shape, generator=stream(setting.task.seed, "probe")).to(setting.device)
-    features = model.features(noise)
-    return bool(features.isfinite().all() and model.head(features).isfinite().all())
+    def admit(self, file: Path, number: int) -> Member:
+        """The client of that number as a member, or UploadRefused; everything is checked before anything is loaded."""
+        if (size := file.stat().st_size) > self._limit:  # too large to read at all
+            raise UploadRefused(f"{size:,} bytes exceed the limit of {self._limit:,}")
+        message = file.read_bytes()
+        upload, classes = parse(message, self._limit), self._setting.task.classes
+        if upload.header.client != number:
+            raise UploadRefused(f"it says that it comes from client {upload.header.client}, not {number}")
+        if len(upload.header.class_counts) != classes:
+            raise UploadRefused(f"{len(upload.header.class_counts)} class counts for {classes} classes")
+        validate(upload, self._expected, self._width, self._needs, self._setting.method.statistics)
+        model, stored = self._load(upload), upload.stored(file, message)
+        if not self._answers(model):
+            raise UploadRefused("its model answers with values that are not finite")
+        size = sum(t.nbytes for t in model.state_dict().values())
+        return Member(stored, self._budget.keep(model, size, partial(self._load, stored)))
+
+    def _load(self, upload: Upload) -> Classifier:
+        model = copy_of(self._blank)
+        model.load_state_dict(upload.section("weights"))
+        return model
+
+    @torch.no_grad()
+    def _answers(self, model: Classifier) -> bool:
+        """Whether finite weights give finite features and logits, on two images of noise."""
+        features = model.features(self._noise)
+        return bool(features.isfinite().all() and model.head(features).isfinite().all())
 
 
 def fuse_and_score(setting: Setting, members: Sequence[Member], rules: Mapping[str, Fusion]) -> dict[str, Fused]:
@@ -116,7 +138,7 @@ def fuse_again(
         {
             "fusion": text,
             **found.metrics.model_dump(mode="json"),
-            "upload_bytes": sum(len(sent(m.upload, rules[text]).to_bytes()) for m in members),
+            "upload_bytes": sum(sent(m.upload, rules[text]).size for m in members),
             "models_kept": found.models_kept,
             "inductive": rules[text].inductive,
             "clients": [m.upload.header.client for m in members],

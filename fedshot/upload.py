@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -23,11 +24,14 @@ from fedshot.errors import UploadRefused
 from fedshot.precision import pack, unpack
 from fedshot.sections import STATISTICS, Section, Shape
 from fedshot.spec import Precision, first_problem
+from fedshot.stored import StoredTensor, read, sha256
 
 SECTIONS = ("weights", *STATISTICS)
 
 Count = Annotated[int, Field(ge=0, le=10**9)]
 Kind = tuple[torch.dtype, Shape]
+
+_TYPES = {torch.int64: "I64", torch.float32: "F32", torch.bfloat16: "BF16", torch.int8: "I8"}  # as safetensors says
 
 
 class Header(BaseModel):
@@ -46,10 +50,10 @@ class Header(BaseModel):
 
 @dataclass(frozen=True)
 class Upload:
-    """One client's only message. Tensor names are `section/name`."""
+    """One client's only message. Tensor names are `section/name`; tensors may stay in a file until they are read."""
 
     header: Header
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, Tensor | StoredTensor]
 
     @property
     def sections(self) -> frozenset[str]:
@@ -58,7 +62,7 @@ class Upload:
     def section(self, name: str) -> dict[str, Tensor]:
         """The tensors of a section, without its prefix, in float32."""
         prefix = f"{name}/"
-        return unpack({key.removeprefix(prefix): t for key, t in self.tensors.items() if key.startswith(prefix)})
+        return unpack({key.removeprefix(prefix): read(t) for key, t in self.tensors.items() if key.startswith(prefix)})
 
     def only(self, sections: Collection[str]) -> "Upload":
         """The upload without the other sections."""
@@ -66,18 +70,40 @@ class Upload:
 
     def to_bytes(self) -> bytes:
         """The message as it travels: safetensors, the header in its metadata. Equal uploads have equal bytes."""
-        return to_safetensors(dict(self.tensors), metadata={"fedshot": self.header.model_dump_json()})
+        tensors = {name: read(tensor) for name, tensor in self.tensors.items()}
+        return to_safetensors(tensors, metadata={"fedshot": self.header.model_dump_json()})
+
+    @property
+    def size(self) -> int:
+        """The length of `to_bytes`, from names, types and shapes alone: no tensor is read."""
+        table: dict[str, object] = {"__metadata__": {"fedshot": self.header.model_dump_json()}}
+        end = 0
+        # safetensors puts the widest types first, then goes by name, and pads the table to a multiple of 8
+        for name, tensor in sorted(self.tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])):
+            begin, end = end, end + tensor.dtype.itemsize * math.prod(tensor.shape)
+            table[name] = {"dtype": _TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+        text = json.dumps(table, separators=(",", ":"), ensure_ascii=False).encode()
+        return 8 + math.ceil(len(text) / 8) * 8 + end
 
     @property
     def sha256(self) -> str:
-        """Hash of the content: tensors and what is counted, not which method or version made them."""
+        """Hash of the content: the tensors' hashes and what is counted, not which method or version made them."""
         digest = hashlib.sha256()
         content = self.header.model_dump(exclude={"method", "fedshot"})
         digest.update(json.dumps(content, sort_keys=True).encode())
         for name, tensor in sorted(self.tensors.items()):
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} {sha256(tensor)}".encode())
         return digest.hexdigest()
+
+    def stored(self, file: Path, message: bytes) -> "Upload":
+        """The upload with its tensors left in the file that holds its message."""
+        size = 8 + int.from_bytes(message[:8], "little")
+        table = json.loads(message[8:size])
+        tensors = {
+            name: StoredTensor(file, size + table[name]["data_offsets"][0], t.dtype, tuple(t.shape), sha256(t))
+            for name, t in self.tensors.items()
+        }
+        return replace(self, tensors=tensors)
 
 
 def make_upload(header: Header, sections: Mapping[str, Mapping[str, Tensor]]) -> Upload:
@@ -158,7 +184,7 @@ def validate(
             raise UploadRefused(f"{name}/{complaint}")
 
 
-def _check_layout(given: Mapping[str, Tensor], section: str, kinds: Mapping[str, Kind]) -> None:
+def _check_layout(given: Mapping[str, Tensor | StoredTensor], section: str, kinds: Mapping[str, Kind]) -> None:
     expected = {f"{section}/{name}": kind for name, kind in kinds.items()}
     for what, odd in (("missing", expected.keys() - given.keys()), ("unknown", given.keys() - expected.keys())):
         if odd:
@@ -168,5 +194,5 @@ def _check_layout(given: Mapping[str, Tensor], section: str, kinds: Mapping[str,
         dtype, shape = expected[name]
         if tensor.dtype != dtype:
             raise UploadRefused(f"{name} has type {tensor.dtype}, expected {dtype}".replace("torch.", ""))
-        if len(shape) != tensor.ndim or any(w not in (None, g) for w, g in zip(shape, tensor.shape, strict=True)):
+        if len(shape) != len(tensor.shape) or any(w not in (None, g) for w, g in zip(shape, tensor.shape, strict=True)):
             raise UploadRefused(f"{name} has shape {tuple(tensor.shape)}, expected {shape}")

@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-import fedshot.evaluate
 from fedshot.data.dataset import Dataset, Labelled
 from fedshot.evaluate import calibration_error, evaluate, evaluate_with_members, metrics, score
-from fedshot.fusion import Member, Predictor, make_fusion
+from fedshot.fusion import Member, Predictor, interview, make_fusion
 from fedshot.models import Classifier, PrototypeHead, build
 from fedshot.task import Task
 from fedshot.upload import Header, make_upload
@@ -90,7 +89,7 @@ def models(task: Task, count: int = 3) -> list[Classifier]:
 
 def member(model: Classifier, counts: tuple[int, ...], client: int) -> Member:
     header = Header(client=client, samples=sum(counts), class_counts=counts, method="x")
-    return Member(make_upload(header, {"weights": model.state_dict()}), model)
+    return Member(make_upload(header, {"weights": model.state_dict()}), lambda: model)
 
 
 @pytest.fixture(scope="module")
@@ -124,27 +123,30 @@ def test_perfect_clients_are_routed_perfectly(digits: Dataset, task: Task) -> No
     class Knows(torch.nn.Module):
         """Says the label of any image that was shown to it, if the label is one of its own."""
 
+        width = 1
+
         def __init__(self, classes: set[int]) -> None:
             super().__init__()
             self.classes = classes
 
-        def features(self, images: Tensor) -> Tensor:
+        def forward(self, images: Tensor) -> Tensor:
             keys = {key.numpy().tobytes(): int(label) for key, label in zip(shown, digits.test.labels, strict=True)}
             labels = [keys[image.numpy().tobytes()] for image in images]
             return torch.tensor([label if label in self.classes else min(self.classes) for label in labels]).float()[
                 :, None
             ]
 
-        def head(self, features: Tensor) -> Tensor:
+    class Says(torch.nn.Module):
+        def forward(self, features: Tensor) -> Tensor:
             return torch.nn.functional.one_hot(features[:, 0].long(), 10).float()
 
     shown = task.prepare(digits.test.images)
-    low, high = Knows(set(range(5))), Knows(set(range(5, 10)))
+    low, high = (Classifier(Knows(set(known)), Says()) for known in (range(5), range(5, 10)))  # type: ignore[arg-type]
     upload = member(models(task, 1)[0], (1,) * 10, 0).upload
     members = []
     for model, counts in ((low, (1,) * 5 + (0,) * 5), (high, (0,) * 5 + (1,) * 5)):
         header = upload.header.model_copy(update={"class_counts": counts, "samples": 5})
-        members.append(Member(replace(upload, header=header), model))  # type: ignore[arg-type]
+        members.append(Member(replace(upload, header=header), lambda model=model: model))  # type: ignore[misc]
     first = Predictor((members[0].model,), lambda out: out.logits[0])
     _, alone = evaluate_with_members(first, members, digits.test, task)
     assert alone.oracle_routing == 1.0
@@ -177,7 +179,7 @@ def test_the_size_of_a_chunk_changes_nothing(
     part = Labelled(digits.test.images[:120], digits.test.labels[:120])
     rules = {rule: make_fusion(rule).fuse(members, task) for rule in ("features", "class_weighted", "batch_moments")}
     images = task.prepare(part.images)
-    monkeypatch.setattr(fedshot.evaluate, "_CHUNK", chunk)
+    monkeypatch.setattr(interview, "_BATCH", chunk)
     found = score(rules, part, task)
     for name, predictor in rules.items():
         assert found[name].shape == (120, 10)

@@ -16,7 +16,7 @@ from fedshot.experiment import finish_run
 from fedshot.fusion import FUSIONS, make_fusion
 from fedshot.local.work import upload_of
 from fedshot.method import Client
-from fedshot.server import fuse_again, open_upload, receive, sent
+from fedshot.server import Reception, fuse_again, receive, sent
 from fedshot.setting import Setting, prepare
 from fedshot.spec import Spec
 from fedshot.store import ClientSummary, RunFolder
@@ -146,18 +146,18 @@ def test_opening_an_upload_never_unpickles(
 
 
 def test_an_opened_member_is_the_clients_model_frozen(setting: Setting, trained: RunFolder) -> None:
-    member = open_upload(setting, trained.upload(2).read_bytes(), 2, ("weights",))
+    member = Reception(setting, ("weights",)).admit(trained.upload(2), 2)
     state = parse(trained.upload(2).read_bytes()).section("weights")
     assert all(torch.equal(state[name], t) for name, t in member.model.state_dict().items())
     assert not member.model.training
     assert not any(parameter.requires_grad for parameter in member.model.parameters())
 
 
-def test_a_section_that_the_rule_needs_must_be_there(setting: Setting, trained: RunFolder) -> None:
-    bare = parse(trained.upload(0).read_bytes()).only(("weights",))
-    open_upload(setting, bare.to_bytes(), 0, ("weights",))
+def test_a_section_that_the_rule_needs_must_be_there(setting: Setting, folder: RunFolder) -> None:
+    rewrite(folder, 0, lambda upload: upload.only(("weights",)))
+    Reception(setting, ("weights",)).admit(folder.upload(0), 0)
     with pytest.raises(UploadRefused, match="section moments is missing"):
-        open_upload(setting, bare.to_bytes(), 0, make_fusion("moments").needs)
+        Reception(setting, make_fusion("moments").needs).admit(folder.upload(0), 0)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8"])

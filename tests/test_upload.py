@@ -6,6 +6,7 @@ import random
 import struct
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -318,3 +319,34 @@ def test_damaged_bytes_are_refused_or_change_the_hash_but_never_crash(upload: Up
         except UploadRefused:
             refused += 1
     assert refused > 100
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("sections", [("weights",), ("weights", "moments"), SECTIONS])
+def test_the_size_is_known_without_making_the_bytes(
+    precision: Precision, sections: tuple[str, ...], model: Classifier, statistics: dict[str, dict[str, Tensor]]
+) -> None:
+    header = HEADER.model_copy(update={"precision": precision, "method": 'mine "é".py'})
+    part = make_upload(header, {"weights": model.state_dict(), **statistics}).only(sections)
+    assert part.size == len(part.to_bytes())
+
+
+def test_a_stored_upload_is_read_when_asked_for(upload: Upload, tmp_path: Path) -> None:
+    file, message = tmp_path / "upload", upload.to_bytes()
+    file.write_bytes(message)
+    stored = parse(message).stored(file, message)
+    assert stored.header == upload.header and stored.sections == upload.sections
+    for name in SECTIONS:
+        expected = upload.section(name)
+        assert all(torch.equal(tensor, expected[key]) for key, tensor in stored.section(name).items())
+    assert stored.to_bytes() == message
+    file.unlink()
+    for part in (SECTIONS, ("weights",)):  # what is counted and compared needs no reading
+        assert stored.only(part).size == upload.only(part).size
+        assert stored.only(part).sha256 == upload.only(part).sha256
+
+
+def test_an_empty_tensor_is_stored_too(tmp_path: Path) -> None:
+    empty = make_upload(HEADER, {"familiarity": {"distances": torch.empty(0)}})
+    (tmp_path / "upload").write_bytes(message := empty.to_bytes())
+    assert empty.stored(tmp_path / "upload", message).section("familiarity")["distances"].shape == (0,)

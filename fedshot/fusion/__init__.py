@@ -5,7 +5,8 @@ from collections.abc import Callable
 from fedshot.errors import unknown
 from fedshot.fusion.average import average
 from fedshot.fusion.features import batch_moments, features, moments, nearest_prototype, noise_informed, released
-from fedshot.fusion.rule import Fusion, Member, Outputs, Predictor
+from fedshot.fusion.outputs import Outputs
+from fedshot.fusion.rule import Fusion, Member, Predictor, models_of, transductive
 from fedshot.fusion.transport import otfusion
 from fedshot.fusion.votes import class_weighted, logits, probabilities, typicality
 from fedshot.options import bind, parse_inline
@@ -23,12 +24,14 @@ __all__ = [
     "fusion_factory",
     "logits",
     "make_fusion",
+    "models_of",
     "moments",
     "nearest_prototype",
     "noise_informed",
     "otfusion",
     "probabilities",
     "released",
+    "transductive",
     "typicality",
 ]
 

@@ -1,7 +1,7 @@
 """One model from K by averaging parameters, McMahan et al. 2017 (arXiv:1602.05629), done once."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ def average() -> Fusion:
     """One model: parameters and BatchNorm statistics averaged, weighted by samples."""
 
     def fuse(members: Sequence[Member], task: Task) -> Predictor:
-        states = [m.model.state_dict() for m in members]
+        states = (m.model.state_dict() for m in members)
         return single(members[0].model, average_states(states, samples(members)))
 
     return Fusion("average", fuse)
@@ -34,23 +34,31 @@ def first_logits(outputs: Outputs) -> Tensor:
     return outputs.logits[0]
 
 
-def average_states(states: Sequence[Mapping[str, Tensor]], weights: Tensor) -> dict[str, Tensor]:
+def average_states(states: Iterable[Mapping[str, Tensor]], weights: Tensor) -> dict[str, Tensor]:
     """sum_k w_k state_k for every floating entry, buffers of BatchNorm included; integers are counters: the largest.
+
+    The states are read one after the other and added up in double precision.
+
+    Args:
+        weights: (K,); or (K, C) for states whose entries have the class as their first axis.
 
     >>> first = {"w": torch.tensor([0.0]), "seen": torch.tensor(3)}
     >>> second = {"w": torch.tensor([4.0]), "seen": torch.tensor(5)}
     >>> average_states([first, second], torch.tensor([0.25, 0.75]))
     {'w': tensor([3.]), 'seen': tensor(5)}
     """
-    mean: dict[str, Tensor] = {}
-    for name, first in states[0].items():
-        stack = torch.stack([state[name] for state in states])
-        if first.is_floating_point():
-            shape = (-1, *[1] * first.ndim)
-            mean[name] = (stack * weights.to(stack).view(shape)).sum(0)
-        else:
-            mean[name] = stack.amax(0)
-    return mean
+    total: dict[str, Tensor] = {}
+    types: dict[str, torch.dtype] = {}
+    for state, weight in zip(states, weights.double(), strict=True):
+        for name, entry in state.items():
+            types[name] = entry.dtype
+            if entry.is_floating_point():
+                by_row = weight.to(entry.device).view((*weight.shape, *[1] * (entry.ndim - weight.ndim)))
+                part = entry.double() * by_row
+                total[name] = total[name].add_(part) if name in total else part
+            else:
+                total[name] = torch.maximum(total.get(name, entry), entry)
+    return {name: entry.to(types[name]) for name, entry in total.items()}
 
 
 def mean_head(members: Sequence[Member], by: PrototypeWeights) -> nn.Module:
@@ -58,19 +66,11 @@ def mean_head(members: Sequence[Member], by: PrototypeWeights) -> nn.Module:
 
     Weights by class count apply row by row, so that a client which never saw a class has no say in its prototype.
     """
-    heads = [m.model.head for m in members]
-    check_head(members[0].model, by)
-    weights = PROTOTYPE_WEIGHTS[by](members)
-    head = copy.deepcopy(heads[0])
-    states = [h.state_dict() for h in heads]
-    if weights.ndim == 1:
-        head.load_state_dict(average_states(states, weights))
-        return head
-    mean = {}
-    for name in states[0]:
-        stack = torch.stack([state[name] for state in states])  # (K, C, …)
-        mean[name] = (stack * weights.to(stack).view(*weights.shape, *[1] * (stack.ndim - 2))).sum(0)
-    head.load_state_dict(mean)
+    first = members[0].model
+    check_head(first, by)
+    head = copy.deepcopy(first.head)
+    states = (m.model.head.state_dict() for m in members)
+    head.load_state_dict(average_states(states, PROTOTYPE_WEIGHTS[by](members)))
     return head
 
 

@@ -1,6 +1,6 @@
 """Rules that add up the clients' features and classify the sum by the mean head: FAFI's server and its relatives."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -8,9 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fedshot.fusion.average import check_head, mean_head
-from fedshot.fusion.rule import Fuse, Fusion, Member, Outputs, Predictor, outputs_of
-from fedshot.fusion.weights import CLIENT_WEIGHTS, ClientWeights, PrototypeWeights
+from fedshot.fusion.average import average_states, check_head, mean_head
+from fedshot.fusion.outputs import Outputs
+from fedshot.fusion.rule import Combine, Fuse, Fusion, Member, Predictor, models_of, transductive
+from fedshot.fusion.weights import CLIENT_WEIGHTS, ClientWeights, PrototypeWeights, class_counts
 from fedshot.models import unit
 from fedshot.seeds import stream
 from fedshot.spec import Positive
@@ -58,11 +59,12 @@ def _against_noise(name: str, draws: int, prototypes: PrototypeWeights, shared: 
         models, head = models_of(members), mean_head(members, prototypes)
         device = next(models[0].parameters()).device
         noise = torch.randn(draws, *task.shape, generator=stream(task.seed, "noise")).to(device)
-        reference = unit(outputs_of(models, noise).features)  # (K, draws, d)
+        # the mean of cosines to noise is one product with the mean of unit noise features
+        with torch.no_grad():
+            reference = torch.stack([unit(model.features(noise)).mean(0) for model in models])  # (K, d)
 
         def combine(outputs: Outputs) -> Tensor:
-            similarity = torch.einsum("knd,kmd->knm", unit(outputs.features), reference)
-            u = shared((1 - similarity).mean(2))  # (K, N)
+            u = shared(1 - torch.einsum("knd,kd->kn", unit(outputs.features), reference))  # (K, N)
             return head(torch.einsum("kn,knd->nd", u, outputs.features))
 
         return Predictor(models, combine)
@@ -91,16 +93,19 @@ def moments(weights: ClientWeights = "sqrt_samples", prototypes: PrototypeWeight
 
 
 def batch_moments(weights: ClientWeights = "sqrt_samples", prototypes: PrototypeWeights = "uniform") -> Fusion:
-    """As `moments`, but standardised by the test images themselves: transductive, FedSRA's published form."""
+    """As `moments`, but standardised by the test images themselves: transductive, FedSRA's published form.
+
+    Test images that are too many to hold what all models say about them are encoded twice: for moments, for scores.
+    """
 
     def fuse(members: Sequence[Member], task: Task) -> Predictor:
         head, w = mean_head(members, prototypes), CLIENT_WEIGHTS[weights](members)
 
-        def combine(outputs: Outputs) -> Tensor:
-            h = outputs.features
-            return _standardised_sum(h, h.mean(1, keepdim=True), h.std(1, keepdim=True, correction=0), w, head)
+        def study(parts: Iterable[Outputs]) -> Combine:
+            mean, std = running_moments(part.features for part in parts)
+            return lambda outputs: _standardised_sum(outputs.features, mean, std, w, head)
 
-        return Predictor(models_of(members), combine, inductive=False)
+        return transductive(models_of(members), study)
 
     return replace(_by_mean_head("batch_moments", fuse, prototypes), inductive=False)
 
@@ -112,10 +117,9 @@ def nearest_prototype(weights: ClientWeights = "samples") -> Fusion:
     """
 
     def fuse(members: Sequence[Member], task: Task) -> Predictor:
-        means = torch.stack([m.upload.section("class_means")["means"] for m in members])  # (K, C, d)
-        counts = torch.tensor([m.upload.header.class_counts for m in members], dtype=torch.float32)
-        total = counts.sum(0)
-        prototypes = (counts[:, :, None] * means).sum(0) / total.clamp(min=1)[:, None]
+        means = (m.upload.section("class_means") for m in members)  # (C, d) each
+        total = torch.tensor([m.upload.header.class_counts for m in members]).sum(0)
+        prototypes = average_states(means, class_counts(members))["means"]
         w = CLIENT_WEIGHTS[weights](members)
 
         def combine(outputs: Outputs) -> Tensor:
@@ -141,5 +145,18 @@ def _standardised_sum(h: Tensor, mean: Tensor, std: Tensor, weights: Tensor, hea
     return head(torch.einsum("k,knd->nd", weights.to(h), z))
 
 
-def models_of(members: Sequence[Member]) -> tuple:
-    return tuple(m.model for m in members)
+def running_moments(parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Mean and deviation (K, 1, d) over the images of all parts (K, N, d), by Chan et al. 1979's update in double.
+
+    >>> running_moments([torch.tensor([[[1.0]]]), torch.tensor([[[2.0], [6.0]]])])
+    (tensor([[[3.]]], dtype=torch.float64), tensor([[[2.1602]]], dtype=torch.float64))
+    """
+    seen, mean, squares = 0, torch.zeros(()), torch.zeros(())  # squares: sum of squared distances to the mean
+    for part in parts:
+        new = part.shape[1]
+        variance, centre = torch.var_mean(part, dim=1, keepdim=True, correction=0)
+        away = centre.double() - mean.to(centre.device)
+        mean = mean.to(centre.device) + away * (new / (seen + new))
+        squares = squares.to(centre.device) + variance.double() * new + away.square() * (seen * new / (seen + new))
+        seen += new
+    return mean, (squares / seen).sqrt()

@@ -53,7 +53,7 @@ def otfusion_state(states: Sequence[State], weights: Sequence[float], wiring: Wi
     """The weighted mean of the networks after alignment to the one of largest weight (the first of equals).
 
     Running BatchNorm moments are averaged like weights; of integer entries, such as the number of batches
-    seen, the largest is kept. Weights need not sum to one.
+    seen, the largest is kept. Weights need not sum to one. The networks are read one after the other.
 
     >>> wiring = Wiring({"first": ("hidden", None), "second": (None, "hidden")})
     >>> one = {"first": torch.tensor([[1.0], [5.0]]), "second": torch.tensor([[3.0, 4.0]])}
@@ -69,7 +69,7 @@ def otfusion_state(states: Sequence[State], weights: Sequence[float], wiring: Wi
         )
     heaviest = max(range(len(weights)), key=lambda k: weights[k])
     pivot = states[heaviest]
-    aligned = [pivot if k == heaviest else align(pivot, state, wiring) for k, state in enumerate(states)]
+    aligned = (pivot if k == heaviest else align(pivot, states[k], wiring) for k in range(len(states)))
     return average_states(aligned, torch.tensor([weight / sum(weights) for weight in weights], dtype=torch.float64))
 
 

@@ -1,46 +1,63 @@
 """The contract of a fusion rule: uploads in, a predictor out, nothing flows back."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
+from fedshot.fusion.memory import OnDemand
+from fedshot.fusion.outputs import Outputs, outputs_of
 from fedshot.models import Classifier
 from fedshot.task import Task
 from fedshot.upload import Upload
 
+Combine = Callable[[Outputs], Tensor]  # what K models say about N images to class scores (N, C)
+Study = Callable[[Iterable[Outputs]], Combine]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Member:
-    """A client as the server sees it: what it uploaded, and its model, frozen in evaluation mode."""
+    """A client as the server sees it: what it uploaded, and its model. Light: both are read when they are asked for."""
 
     upload: Upload
-    model: Classifier
+    load: Callable[[], Classifier]
+
+    @property
+    def model(self) -> Classifier:
+        """Its model, frozen in evaluation mode. Beyond the server's budget of memory it is loaded at each call."""
+        return self.load()
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """What K models say about N images."""
-
-    features: Tensor  # (K, N, d) raw
-    logits: Tensor  # (K, N, C)
+def models_of(members: Sequence[Member]) -> Sequence[Classifier]:
+    """The members' models, each loaded when it is asked for."""
+    return OnDemand(tuple(member.load for member in members))
 
 
 @dataclass(frozen=True)
 class Predictor:
     """Maps images to class scores (N, C) whose softmax over classes is the predicted distribution.
 
-    A transductive predictor reads statistics of the test images; tables never mix it with the others silently.
+    A predictor with a `study` is transductive: tables never mix it with the others silently. It reads what the models
+    say about all test images, one part after the other, and returns the function that scores a part; `combine` then
+    scores images by their own statistics.
     """
 
-    models: tuple[Classifier, ...]
-    combine: Callable[[Outputs], Tensor]
-    inductive: bool = True
+    models: Sequence[Classifier]
+    combine: Combine
+    study: Study | None = None
+
+    @property
+    def inductive(self) -> bool:
+        return self.study is None
 
     def __call__(self, images: Tensor) -> Tensor:
         """Prepared images (N, channels, H, W) to scores (N, C)."""
         return self.combine(outputs_of(self.models, images))
+
+
+def transductive(models: Sequence[Classifier], study: Study) -> Predictor:
+    """A predictor that reads statistics of the test images."""
+    return Predictor(models, lambda outputs: study([outputs])(outputs), study)
 
 
 Fuse = Callable[[Sequence[Member], Task], Predictor]
@@ -60,11 +77,3 @@ class Fusion:
     inductive: bool = True
     held_out: bool = False
     check: Callable[[Classifier], object] = lambda model: None
-
-
-@torch.no_grad()
-def outputs_of(models: Sequence[Classifier], images: Tensor) -> Outputs:
-    """Raw features and logits of every model for prepared images."""
-    features = [model.features(images) for model in models]
-    logits = [model.head(f) for model, f in zip(models, features, strict=True)]
-    return Outputs(torch.stack(features), torch.stack(logits))

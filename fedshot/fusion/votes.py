@@ -1,14 +1,16 @@
 """Rules that add up what the clients say about the classes."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fedshot.errors import UserError
-from fedshot.fusion.features import models_of
-from fedshot.fusion.rule import Fusion, Member, Outputs, Predictor
+from fedshot.fusion.memory import KEPT_BYTES, Budget, OnDemand
+from fedshot.fusion.outputs import Outputs
+from fedshot.fusion.rule import Fusion, Member, Predictor, models_of
 from fedshot.fusion.weights import CLIENT_WEIGHTS, ClientWeights, class_counts
 from fedshot.local.familiarity import nearest_distance
 from fedshot.models import unit
@@ -66,14 +68,14 @@ def typicality(
 
     def fuse(members: Sequence[Member], task: Task) -> Predictor:
         w = class_counts(members, class_power)[:, None, :]
-        known = [_Familiar.of(member) for member in members]
+        known = _familiar(members)
 
         def combine(outputs: Outputs) -> Tensor:
-            distances = [k.distance(unit(h)) for k, h in zip(known, outputs.features, strict=True)]
+            each = zip(known, outputs.features, strict=True)
             if familiarity == "rank":
-                t = torch.stack([k.rank(d) for k, d in zip(known, distances, strict=True)]) ** sharpness  # (K, N)
+                t = torch.stack([k.rank(k.distance(unit(h))) for k, h in each]) ** sharpness  # (K, N)
             else:
-                z = torch.stack([k.standardised(d) for k, d in zip(known, distances, strict=True)])
+                z = torch.stack([k.standardised(k.distance(unit(h))) for k, h in each])
                 t = torch.softmax(-sharpness / 2 * z, dim=0)
             return mixture(outputs, t[:, :, None] * w.to(t))
 
@@ -88,6 +90,18 @@ def mixture(outputs: Outputs, weights: Tensor) -> Tensor:
     return (weights.to(p) * p).sum(0).clamp(min=_TINY).log()
 
 
+def _familiar(members: Sequence[Member]) -> "Sequence[_Familiar]":
+    """What each client knows. A covariance is large: as many as fit stay in memory, the others are read again."""
+    device = next(members[0].model.parameters()).device
+    budget = Budget(KEPT_BYTES[device.type])
+    makers = []
+    for member in members:
+        make = partial(_Familiar.of, member, device)
+        known = make()
+        makers.append(budget.keep(known, known.bytes, make))
+    return OnDemand(tuple(makers))
+
+
 class _Familiar:
     """How far an image lies from what a client knows, against the images that the client held back."""
 
@@ -95,13 +109,17 @@ class _Familiar:
         self.means, self.held, self.covariance, self.distances = means, held, covariance, distances
 
     @classmethod
-    def of(cls, member: Member) -> "_Familiar":
-        section, device = member.upload.section("familiarity"), next(member.model.parameters()).device
+    def of(cls, member: Member, device: torch.device) -> "_Familiar":
+        section = member.upload.section("familiarity")
         if len(section["distances"]) == 0:
             raise UserError("typicality needs held-out images of every client: train with --validation 0.1")
         held = torch.tensor(member.upload.header.class_counts, device=device) > 0
         tensors = {name: t.to(device) for name, t in section.items()}
         return cls(tensors["means"], held, tensors["covariance"], tensors["distances"])
+
+    @property
+    def bytes(self) -> int:
+        return sum(t.nbytes for t in (self.means, self.held, self.covariance, self.distances))
 
     def distance(self, features: Tensor) -> Tensor:
         return nearest_distance(features, self.means, self.held, self.covariance)

@@ -28,7 +28,7 @@ def lived(task: Task, digits: Dataset, seed: int, head: type = PrototypeHead) ->
 
 def member(model: Classifier, counts: tuple[int, ...], accuracy: float | None = None, client: int = 0) -> Member:
     header = Header(client=client, samples=sum(counts), class_counts=counts, method="x", validation_accuracy=accuracy)
-    return Member(make_upload(header, {"weights": model.state_dict()}), model)
+    return Member(make_upload(header, {"weights": model.state_dict()}), lambda: model)
 
 
 def ten(*first: int) -> tuple[int, ...]:

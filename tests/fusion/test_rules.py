@@ -11,7 +11,7 @@ from torch import Tensor
 from fedshot.data.dataset import Dataset
 from fedshot.fusion import FUSIONS, Member, Predictor, make_fusion
 from fedshot.fusion.average import mean_head
-from fedshot.fusion.rule import outputs_of
+from fedshot.fusion.outputs import outputs_of
 from fedshot.fusion.votes import _Familiar
 from fedshot.fusion.weights import class_counts
 from fedshot.local.statistics import statistics
@@ -59,7 +59,8 @@ def make_member(number: int, digits: Dataset, task: Task) -> Member:
         method="fafi",
         validation_accuracy=(0.8, 0.3, 0.5)[number],
     )
-    return Member(make_upload(header, {"weights": model.state_dict(), **statistics(client, model, STATISTICS)}), model)
+    sections = {"weights": model.state_dict(), **statistics(client, model, STATISTICS)}
+    return Member(make_upload(header, sections), lambda: model)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,80 @@
+"""Many models about many images in bounded memory."""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from fedshot.fusion.memory import ASKED_BYTES, OnDemand
+from fedshot.fusion.outputs import Encoded, Outputs, ask
+from fedshot.models import Classifier
+from fedshot.task import Task
+
+Panel = Sequence[Classifier]  # the models of one predictor
+
+_BATCH = 500  # images through a model at once on the CPU
+_BATCH_PIXELS = 2**20  # the same on a GPU, in pixels: 1,024 images of 32x32; more is hardly faster
+
+
+class Interview:
+    """Asks panels of models about all images, in batches.
+
+    As many batches as fit `ASKED_BYTES`, with what all models say about them, make a group. Within a group the
+    images are prepared once and each model is loaded once; panels of the same models are one. Where one group holds
+    everything, nothing is asked twice, however often the answers are read.
+    """
+
+    def __init__(self, panels: Mapping[str, Panel], images: Tensor, task: Task) -> None:
+        # a list becomes a tuple, so that panels can be compared; what is on demand stays so
+        self._panels = {name: p if isinstance(p, OnDemand) else tuple(p) for name, p in panels.items()}
+        self._images, self._task = images, task
+        self._groups = self._plan()
+        self._everything: dict[str, list[Outputs]] | None = None
+
+    def with_one(self, name: str) -> Iterator[Outputs]:
+        """What one panel says about each batch."""
+        for group in self._groups:
+            yield from self._said(group, [name])[name]
+
+    def with_all(self) -> Iterator[tuple[slice, dict[str, Outputs]]]:
+        """Where each batch lies among the images, and what every panel says about it."""
+        for group in self._groups:
+            yield from self._with_all_in(group)
+
+    def _with_all_in(self, group: Sequence[slice]) -> Iterator[tuple[slice, dict[str, Outputs]]]:
+        said = self._said(group, self._panels)  # gone before the next group is asked
+        for number, batch in enumerate(group):
+            yield batch, {name: outputs[number] for name, outputs in said.items()}
+
+    def _plan(self) -> list[list[slice]]:
+        """Groups of batches."""
+        distinct = set(self._panels.values())
+        said = sum(len(panel) * (panel[0].encoder.width + self._task.classes) for panel in distinct)
+        floats = said + math.prod(self._task.shape)  # for each image
+        kind = self._images.device.type
+        room = ASKED_BYTES[kind] // (4 * floats)
+        most = _BATCH if kind == "cpu" else _BATCH_PIXELS // math.prod(self._task.shape[1:])
+        size = max(1, min(most, room))
+        total, together = len(self._images), max(1, room // size)
+        batches = [slice(start, min(start + size, total)) for start in range(0, total, size)]
+        return [batches[start : start + together] for start in range(0, len(batches), together)]
+
+    def _said(self, group: Sequence[slice], names: Collection[str]) -> dict[str, list[Outputs]]:
+        if len(self._groups) > 1:
+            return self._ask(group, names)
+        if self._everything is None:
+            self._everything = self._ask(group, self._panels)
+        return self._everything
+
+    def _ask(self, group: Sequence[slice], names: Collection[str]) -> dict[str, list[Outputs]]:
+        # models are loaded with weights in this order of memory, which makes convolutions faster
+        order = torch.channels_last
+        batches = [self._task.prepare(self._images[batch]).contiguous(memory_format=order) for batch in group]
+        encoded: Encoded = WeakKeyDictionary()
+        said: dict[Panel, list[Outputs]] = {}
+        for name in names:
+            panel = self._panels[name]
+            said[panel] = said.get(panel) or ask(panel, batches, encoded)
+        return {name: said[self._panels[name]] for name in names}
