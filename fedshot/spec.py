@@ -27,7 +27,7 @@ class Spec(BaseModel):
         default_factory=dict, description="sha256 of every file that the run reads; filled in"
     )
 
-    data: str = Field("digits", description="a name in `fedshot datasets`, or folder:PATH")
+    data: str = Field("digits", description="a name in `fedshot datasets`, or folder:PATH; NAME:images=N for a part")
     clients: Positive = Field(5, description="how many clients")
     recipe: str = Field("dirichlet", description="how the data are divided, see `fedshot partition --help`")
     alpha: float = Field(0.05, gt=0, description="Dirichlet concentration: the smaller, the more skewed")

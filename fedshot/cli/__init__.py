@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
+from fedshot.cli.bench import bench
 from fedshot.cli.data import data_app
 from fedshot.cli.fuse import fuse
 from fedshot.cli.lists import datasets, fusions, methods
@@ -26,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (run, compare, fuse, partition, methods, datasets, fusions):
+for command in (run, compare, fuse, partition, methods, datasets, fusions, bench):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

@@ -2,6 +2,7 @@
 
 `load("cifar10")` looks below the data root (the argument, else $FEDSHOT_DATA, else ./data) for cifar10.npz, then for
 the files as their authors publish them. `digits` is part of the package. `folder:PATH` is a folder of pictures.
+`synthetic` is made on the spot. Any name may carry `:images=N`, a part of the data set for quick trials.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from fedshot.data.dataset import Dataset, Labelled
 from fedshot.data.digits import load_digits
 from fedshot.data.folder import load_folder
 from fedshot.data.locate import data_root, locate, missing
+from fedshot.data.subset import draw_subset, parse_subset
+from fedshot.data.synthetic import load_synthetic
 from fedshot.errors import UserError, unknown
 
 __all__ = ["DATASETS", "SOURCES", "Dataset", "Labelled", "data_root", "load"]
@@ -48,6 +51,10 @@ def _pictures(name: str, root: Path, seed: int) -> Dataset:
     return load_folder(Path(path).expanduser() if path else root, name, seed)
 
 
+def _made(name: str, root: Path, seed: int) -> Dataset:
+    return load_synthetic(name)
+
+
 DATASETS: dict[str, Loader] = {
     "digits": _embedded,
     "mnist": _published,
@@ -58,6 +65,7 @@ DATASETS: dict[str, Loader] = {
     "tiny_imagenet": _published,
     "emnist": _published,
     "folder": _pictures,
+    "synthetic": _made,
 }
 
 
@@ -66,7 +74,8 @@ def load(name: str, root: Path | None = None, seed: int = 1) -> Dataset:
 
     Args:
         name: a key of DATASETS; `emnist:SPLIT` for a split of EMNIST; `folder:PATH` for a folder of pictures, relative
-            to the current directory, or `folder` for the data root itself.
+            to the current directory, or `folder` for the data root itself; `synthetic:images=5000,size=32` for images
+            made to measure. Any other name may end in `:images=N`: N training and N/5 test images of it.
         root: the folder with the data sets; None means $FEDSHOT_DATA, else ./data.
         seed: draws the test part of a folder that has none; no other data set uses it.
 
@@ -77,4 +86,7 @@ def load(name: str, root: Path | None = None, seed: int = 1) -> Dataset:
     base = name.partition(":")[0]
     if base not in DATASETS:
         raise unknown("data set", name, DATASETS)
-    return DATASETS[base](name, data_root(root), seed)
+    # of synthetic images as many are made as asked; of every other data set they are drawn
+    whole, images = (name, None) if base == "synthetic" else parse_subset(name)
+    data = DATASETS[base](whole, data_root(root), seed)
+    return data if images is None else draw_subset(data, images)

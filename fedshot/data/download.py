@@ -27,8 +27,12 @@ def download(name: str, root: Path, report: Report) -> list[Path]:
     Files that are there with the right checksum are left alone. An interrupted file stays as FILE.part and is
     continued by the next call; FILE appears only when it is complete and its checksum is right.
     """
-    if name == "digits" or name.partition(":")[0] == "folder":
-        reason = "is part of the package" if name == "digits" else "is a folder of your own pictures"
+    reasons = {
+        "digits": "is part of the package",
+        "folder": "is a folder of your own pictures",
+        "synthetic": "is made, not read",
+    }
+    if reason := reasons.get(name.partition(":")[0]):
         raise UserError(f"{name} {reason}: there is nothing to download")
     source = source_of(name)
     folder = root / source.folder

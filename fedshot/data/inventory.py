@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fedshot.data import digits
+from fedshot.data import digits, synthetic
 from fedshot.data.catalogue import SOURCES, source_of
 from fedshot.data.download import file_md5
 from fedshot.data.locate import data_root, locate, missing
@@ -19,7 +19,7 @@ class Entry:
 
     name: str
     title: str
-    state: Literal["embedded", "present", "missing", "your own"]
+    state: Literal["embedded", "present", "missing", "your own", "made"]
     where: str  # the folder of the files; for a missing data set, the folder that a download fills
     files: tuple[str, ...]  # relative to `where`: those found, or those that a download brings
     classes: int | None
@@ -38,7 +38,7 @@ class Checked:
 
 
 def inventory(root: Path | None = None) -> list[Entry]:
-    """The embedded and all published data sets, and how to name a folder of pictures."""
+    """The embedded and all published data sets, and how to name a folder of pictures or images made to measure."""
     embedded = Entry(
         name="digits",
         title=digits.TITLE,
@@ -59,15 +59,26 @@ def inventory(root: Path | None = None) -> list[Entry]:
         size="as found",
         note="or one tree of class folders, of which a fifth is held out for testing",
     )
-    return [embedded, *(_entry(source, data_root(root)) for source in SOURCES.values()), own]
+    made = Entry(
+        name=synthetic.NAME,
+        title=synthetic.TITLE,
+        state="made",
+        where="",
+        files=(),
+        classes=synthetic.CLASSES,
+        size=_size(synthetic.COUNTS, synthetic.SHAPE),
+        note="or as asked: synthetic:images=5000,size=32,classes=10,channels=3",
+    )
+    return [embedded, *(_entry(source, data_root(root)) for source in SOURCES.values()), own, made]
 
 
 def verify(name: str, root: Path | None = None) -> list[Checked]:
     """The files that `load` would read, each compared with its published checksum."""
     if name == "digits":
         return [_compared(digits.FILE.name, digits.embedded_sha256(), digits.SHA256)]
-    if name.partition(":")[0] == "folder":
-        raise UserError(f"{name} is a folder of your own pictures: there is no checksum to compare it with")
+    if (kind := name.partition(":")[0]) in ("folder", synthetic.NAME):
+        reason = "is a folder of your own pictures" if kind == "folder" else "is made, not read"
+        raise UserError(f"{name} {reason}: there is no checksum to compare it with")
     source = source_of(name)
     found = locate(source, data_root(root))
     if found is None:

@@ -10,7 +10,7 @@ import pytest
 
 from fedshot import __version__
 
-COMMANDS = ["run", "compare", "fuse", "partition", "methods", "datasets", "fusions", "data"]
+COMMANDS = ["run", "compare", "fuse", "partition", "methods", "datasets", "fusions", "bench", "data"]
 
 
 def test_help_comes_within_a_second(program: Callable, tmp_path: Path) -> None:

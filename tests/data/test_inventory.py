@@ -17,7 +17,7 @@ def entries(root):
 
 def test_nothing_but_the_digits_in_an_empty_root(tmp_path):
     found = entries(tmp_path)
-    assert list(found) == ["digits", *SOURCES, "folder:PATH"]
+    assert list(found) == ["digits", *SOURCES, "folder:PATH", "synthetic"]
     assert found["digits"].state == "embedded" and found["digits"].size == "1,437 + 360 of 1x8x8"
     assert {found[name].state for name in SOURCES} == {"missing"}
     assert found["folder:PATH"].state == "your own"

@@ -10,7 +10,7 @@ from fedshot.errors import UserError
 
 def test_names():
     names = {"digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "svhn", "tiny_imagenet", "emnist", "folder"}
-    assert set(DATASETS) == names and set(SOURCES) == names - {"digits", "folder"}
+    assert set(DATASETS) == names | {"synthetic"} and set(SOURCES) == names - {"digits", "folder"}
 
 
 @pytest.mark.parametrize("name", ["cifar", "", "digitz", "Folder:x"])
