@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from fedshot.engines import Job, Watch, train_jobs
+from fedshot.engines import Job, Place, Watch, train_jobs
 from fedshot.evaluate import Alone, Metrics, evaluate_with_members
 from fedshot.local.work import forget_peak_memory, one_thread, peak_memory
 from fedshot.record import ClientRecord, Cost, Final, Point, Record, commit, read_record, versions
@@ -23,9 +23,25 @@ class Execution:
     """Where and how a run is computed. None of it changes a result on the CPU."""
 
     data_root: Path | None = None
-    device: str = "cpu"
-    workers: int = 1
+    device: str = "cpu"  # "cpu", "cuda" for all GPUs, "cuda:1" for one, "cuda:0,cuda:1" for some
+    workers: int = 1  # processes on the CPU; on GPUs it is one for each
     resume: bool = False  # keep clients that an earlier, interrupted run of the same spec finished
+    lanes: int | None = None  # clients side by side on each GPU; None: as many as pay
+    captured: bool = True  # on a GPU a step is recorded once and replayed
+    fused: bool = True  # on a GPU BatchNorm and what follows it are one kernel
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Every device by its full name; the server works on the first."""
+        if self.device == "cuda":
+            return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count()))
+        return tuple(self.device.split(","))
+
+    @property
+    def places(self) -> list[Place]:
+        """Where clients are trained, one process each."""
+        devices = self.devices * self.workers if self.devices == ("cpu",) else self.devices
+        return [Place(device, self.lanes, self.captured, self.fused) for device in devices]
 
 
 SILENT = Watch()
@@ -48,7 +64,7 @@ def run_all(
     watch: Watch = SILENT,
 ) -> list[Record | Exception]:
     """Many experiments, in the order asked; their clients share the workers. One that fails stops no other."""
-    settings = [prepare(spec, execution.data_root, execution.device) for spec, _ in requests]
+    settings = [prepare(spec, execution.data_root, execution.devices[0]) for spec, _ in requests]
     folders = [RunFolder(out) for _, out in requests]
     for setting, folder in zip(settings, folders, strict=True):
         folder.check(setting.spec)
@@ -72,7 +88,7 @@ def run_all(
     for index in range(len(folders)):
         if left[index] == 0:  # resumed, and nothing is left to train
             finish(index)
-    for job, ended in train_jobs(jobs, execution.workers, watch.epoch):
+    for job, ended in train_jobs(jobs, execution.places, watch.epoch):
         index = [folder.path for folder in folders].index(job.folder)
         left[index] -= 1
         if isinstance(ended, Exception):
@@ -86,7 +102,7 @@ def jobs_of(setting: Setting, folder: RunFolder, execution: Execution) -> list[J
     """The clients that still have to train."""
     sizes = setting.partition.sizes
     return [
-        Job(setting.spec, k, sizes[k], folder.path, execution.data_root, execution.device)
+        Job(setting.spec, k, sizes[k], folder.path, execution.data_root)
         for k in range(setting.spec.clients)
         if not folder.complete(k, setting.spec)
     ]
@@ -97,10 +113,7 @@ def finish_run(setting: Setting, folder: RunFolder) -> Record:
     spec, started = setting.spec, time.perf_counter()
     forget_peak_memory(setting.device)
     with one_thread(setting.device):
-        curve = []
-        for epoch in spec.evaluate_at[:-1]:
-            snapshots = receive(setting, folder, setting.fusion.needs, epoch).members
-            curve.append(point(epoch, fuse_and_score(setting, snapshots, {"asked": setting.fusion})["asked"].metrics))
+        curve = [snapshot_point(setting, folder, epoch) for epoch in spec.evaluate_at[:-1]]
         received = receive(setting, folder, setting.fusion.needs)
         predictor = setting.fusion.fuse(received.members, setting.task)
         final, alone = evaluate_with_members(predictor, received.members, setting.data.test, setting.task)
@@ -137,6 +150,12 @@ def finish_run(setting: Setting, folder: RunFolder) -> Record:
     return record
 
 
+def snapshot_point(setting: Setting, folder: RunFolder, epoch: int) -> Point:
+    """The snapshots after an epoch, fused and scored."""
+    snapshots = receive(setting, folder, setting.fusion.needs, epoch).members
+    return point(epoch, fuse_and_score(setting, snapshots, {"asked": setting.fusion})["asked"].metrics)
+
+
 def point(epoch: int, found: Metrics) -> Point:
     """An evaluation point of the curve."""
     return Point(epoch=epoch, **found.model_dump(include=set(Point.model_fields)))
@@ -154,8 +173,8 @@ def client_records(setting: Setting, folder: RunFolder, received: Received, alon
             raise RuntimeError(f"client {number} has not finished")
         records.append(
             ClientRecord(
-                **summary.model_dump(include={"id", "samples", "validation_samples", "seconds"}),
-                upload_bytes=len(upload.to_bytes()) if upload else 0,
+                **summary.model_dump(include={"id", "samples", "validation_samples", "seconds", "not_captured"}),
+                upload_bytes=upload.size if upload else 0,
                 upload_sha256=upload.sha256 if upload else None,
                 accuracy_alone=accuracy.get(number),
                 per_class_alone=per_class.get(number),

@@ -29,6 +29,7 @@ class ClientRecord(Frozen):
     seconds: float
     accuracy_alone: float | None = None
     per_class_alone: tuple[float | None, ...] | None = None
+    not_captured: str | None = None  # why its steps ran one kernel at a time on a GPU
     skipped: str | None = None  # why nothing of this client was fused
 
 
@@ -80,7 +81,7 @@ class Record(Frozen):
     def sealed(self) -> "Record":
         """The record with the hash of its results."""
         kept = self.model_dump(mode="json", include={"spec", "partition", "clients", "curve", "final", "findings"})
-        kept["clients"] = [{**client, "seconds": None} for client in kept["clients"]]
+        kept["clients"] = [{**client, "seconds": None, "not_captured": None} for client in kept["clients"]]
         digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
         return self.model_copy(update={"result_sha256": digest})
 

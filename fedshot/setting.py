@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from fedshot.fusion import Fusion, make_fusion
 from fedshot.method import Client, Method
 from fedshot.methods import METHODS, canonical, factory_of
 from fedshot.models import ENCODERS, Classifier, default_encoder
+from fedshot.models.copies import copy_of
 from fedshot.options import bind, resolve
 from fedshot.partition import Partition, hold_out, split
 from fedshot.spec import Spec
@@ -47,13 +48,15 @@ class Setting:
             train=train,
             validation=validation,
             class_counts=tuple(torch.bincount(train.labels, minlength=self.task.classes).tolist()),
-            model=self._fresh_model(),
+            model=copy_of(self.initial_model),
             epochs=self.spec.epochs,
             batch_size=self.spec.batch_size or default_batch_size(self.data),
             augmentation=self.spec.augmentation or self.data.augmentation,
         )
 
-    def _fresh_model(self) -> Classifier:
+    @cached_property
+    def initial_model(self) -> Classifier:
+        """The model that every client starts from."""
         model = self.method.model(self.task).to(self.device)
         for parameter in model.parameters():
             if parameter.ndim == 4:  # convolutions are faster in this order of memory, on CPUs and GPUs
@@ -62,7 +65,7 @@ class Setting:
 
     def rehearse(self) -> None:
         """Builds what only training would build, so that a wrong option is told before anything is written."""
-        self.fusion.check(self.method.model(self.task))
+        self.fusion.check(self.initial_model)
         clients = (self.client(number) for number in range(self.spec.clients))
         first = next((client for client in clients if isinstance(client, Client)), None)
         if first is None:
@@ -70,9 +73,11 @@ class Setting:
         self.method.objective(first)
 
     def _indices(self, number: int) -> tuple[Any, Any]:
-        indices = self.partition.indices[number]
-        labels = self.data.train.labels.cpu().numpy()
-        return hold_out(indices, self.spec.validation, self.spec.seed, number, labels)
+        return hold_out(self.partition.indices[number], self.spec.validation, self.spec.seed, number, self._labels)
+
+    @cached_property
+    def _labels(self) -> Any:
+        return self.data.train.labels.cpu().numpy()
 
 
 def load_data(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> Dataset:

@@ -22,6 +22,7 @@ class ClientSummary(BaseModel):
     validation_samples: int = 0
     seconds: float = 0.0
     peak_memory_bytes: int = 0
+    not_captured: str | None = None  # why its steps ran one kernel at a time on a GPU
     skipped: str | None = None  # why there is no upload
 
 

@@ -20,7 +20,7 @@ class Task:
     seed: int = 1
 
     def normalise(self, pixels: Tensor) -> Tensor:
-        """Pixels in [0, 1], (B, channels, H, W), to zero mean and unit deviation: the only place where that is done."""
+        """Pixels in [0, 1], (B, channels, H, W), to zero mean and unit deviation."""
         return (pixels - channels(self.mean, pixels.device)) / channels(self.std, pixels.device)
 
     def prepare(self, images: Tensor) -> Tensor:

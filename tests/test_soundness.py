@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-import fedshot.local.train as loop
+import fedshot.local.forward as forward
+import fedshot.local.step as step
 from fedshot.data.dataset import Dataset, Labelled
 from fedshot.errors import UserError
 from fedshot.experiment import run
@@ -113,7 +114,7 @@ def test_02_normalised_digits_have_mean_0_and_deviation_1(digits: Dataset, task:
 def test_02_training_and_evaluation_normalise_alike_and_once(
     quick: Quick, task: Task, seen: list[Seen], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "augment", lambda images, recipe, draws: images.float() / 255)
+    monkeypatch.setattr(forward, "view", lambda images, draws, recipe: images.float() / 255)
     run(quick("fafi", epochs=1, validation=0.2))
     assert {batch.training for batch in seen} == {True, False}
     assert sum(len(batch.images) for batch in seen if not batch.training) > 360
@@ -161,7 +162,7 @@ def test_04_evaluation_leaves_everything_as_it_was(method: str, quick: Quick, mo
     setting = prepare(quick(method, validation=0.2))
     optimisers: list[torch.optim.Optimizer] = []
     monkeypatch.setattr(
-        loop, "make_optimiser", lambda *args: optimisers.append(make_optimiser(*args)) or optimisers[-1]
+        step, "make_optimiser", lambda *args: optimisers.append(make_optimiser(*args)) or optimisers[-1]
     )
     evaluations: list[int] = []
 
@@ -290,7 +291,7 @@ def test_07_one_optimiser_serves_the_whole_run(quick: Quick, monkeypatch: pytest
         made.append(optimiser)
         return optimiser
 
-    monkeypatch.setattr(loop, "make_optimiser", spy)
+    monkeypatch.setattr(step, "make_optimiser", spy)
     setting = prepare(quick("fafi", epochs=4, schedule="cosine", weight_decay=1e-3, evaluate_at=(1, 2, 3, 4)))
     train_alone(setting, 0)
     assert len(made) == 1

@@ -47,7 +47,7 @@ def fuse(
     folder = RunFolder(run)
     if not folder.spec.exists():
         raise UserError(f"{run} is not the folder of a run: it has no spec.json")
-    setting = prepare(read_spec(folder.spec), data_root, s.device_of(device))
+    setting = prepare(read_spec(folder.spec), data_root, s.device_of(device).partition(",")[0])
     with one_thread(setting.device):
         rows = fuse_again(setting, folder, fusion or [], absent)
     if json:

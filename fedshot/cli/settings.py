@@ -1,7 +1,7 @@
 """Options that several commands share, and how they become a spec. Defaults live in Spec alone."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -46,7 +46,11 @@ SetOption = Annotated[
     ),
 ]
 DeviceOption = Annotated[
-    Literal["auto", "cpu", "cuda"], typer.Option("--device", help="where to compute; auto takes a GPU if there is one")
+    str,
+    typer.Option(
+        "--device",
+        help="where to compute: `auto` takes all GPUs, else the CPU; `cpu`, `cuda`, `cuda:1`, `cuda:0,cuda:1`",
+    ),
 ]
 WorkersOption = Annotated[
     int | None,
@@ -55,7 +59,16 @@ WorkersOption = Annotated[
         "-w",
         min=1,
         metavar="<int>",
-        help="clients trained side by side on the CPU; all cores if not given",
+        help="clients trained side by side on the CPU, a process and a core each; all cores if not given",
+    ),
+]
+LanesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--lanes",
+        min=1,
+        metavar="<int>",
+        help="clients trained side by side on each GPU; as many as pay and fit if not given",
     ),
 ]
 RootOption = Annotated[
@@ -157,9 +170,16 @@ def _none_where_said(settings: dict[str, str]) -> dict[str, str | None]:
 
 
 def device_of(asked: str) -> str:
-    """The device that was asked for, if this machine has it."""
+    """The device or devices that were asked for, if this machine has them."""
     import torch
 
-    if asked == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: this machine has no GPU that torch can use; leave it at auto, or say cpu")
-    return "cuda" if asked != "cpu" and torch.cuda.is_available() else "cpu"
+    found = [f"cuda:{number}" for number in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    if asked in ("auto", "cuda") and found:
+        return "cuda"
+    if asked == "auto":
+        return "cpu"
+    names = asked.split(",")
+    if not (set(names) <= set(found) or set(names) == {"cpu"}):
+        has = f"the GPUs {', '.join(found)}" if found else "no GPU that torch can use"
+        raise UserError(f"--device {asked} is not here: this machine has {has}; write auto, cpu, cuda, cuda:0,cuda:1 …")
+    return asked

@@ -34,6 +34,7 @@ def run(
     set: s.SetOption = None,
     device: s.DeviceOption = "auto",
     workers: s.WorkersOption = None,
+    lanes: s.LanesOption = None,
     data_root: s.RootOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="folder of the run (default: runs/NAME)")] = None,
     resume: s.ResumeOption = False,
@@ -58,9 +59,9 @@ def run(
     from fedshot.experiment import run as run_experiment
     from fedshot.setting import prepare
 
-    execution = _execution(device, workers, data_root, resume)
+    execution = _execution(device, workers, lanes, data_root, resume)
     # the name of the folder holds the complete spec: an edited variant, or another device, is another run
-    folder = out or Path("runs") / _folder_name(prepare(spec, data_root, execution.device).spec)
+    folder = out or Path("runs") / _folder_name(prepare(spec, data_root, execution.devices[0]).spec)
     with _watch([method], quiet=json) as watch:
         record = run_experiment(spec, folder, execution, watch)
     if json:
@@ -94,6 +95,7 @@ def compare(
     set: s.SetOption = None,
     device: s.DeviceOption = "auto",
     workers: s.WorkersOption = None,
+    lanes: s.LanesOption = None,
     data_root: s.RootOption = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="folder of the runs and of the report")] = Path(
         "runs/compare"
@@ -119,7 +121,7 @@ def compare(
     folders = {(m, n): out / names[m] / f"seed-{n}" for m, n in specs}
     with _watch([f"{m} seed {n}" for m, n in specs], quiet=json) as watch:
         requests = [(specs[key], folders[key]) for key in specs]
-        outcomes = run_all(requests, _execution(device, workers, data_root, resume), watch)
+        outcomes = run_all(requests, _execution(device, workers, lanes, data_root, resume), watch)
     _present(dict(zip(specs, outcomes, strict=True)), folders, out, json)
 
 
@@ -163,10 +165,10 @@ def _spec_fields(arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name in Spec.model_fields and name not in _APART}
 
 
-def _execution(device: str, workers: int | None, data_root: Path | None, resume: bool) -> Any:
+def _execution(device: str, workers: int | None, lanes: int | None, data_root: Path | None, resume: bool) -> Any:
     from fedshot.experiment import Execution
 
-    return Execution(data_root, s.device_of(device), workers or os.cpu_count() or 1, resume)
+    return Execution(data_root, s.device_of(device), workers or os.cpu_count() or 1, resume, lanes)
 
 
 def _watch(labels: list[str], quiet: bool) -> Any:

@@ -1,4 +1,4 @@
-"""One client's work as a value that can travel to another process."""
+"""One client's work as a value that can travel to another process, and where it is done."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,11 +21,24 @@ class Job:
     samples: int
     folder: Path
     data_root: Path | None
+
+
+@dataclass(frozen=True)
+class Place:
+    """A process's share of a machine: a device, and how many clients are trained side by side on it."""
+
     device: str
+    lanes: int | None = None  # None: as many as pay, on a GPU; one on a CPU
+    captured: bool = True  # whether a step is recorded once and replayed, on a GPU
+    fused: bool = True  # whether BatchNorm and what follows it are one kernel, on a GPU
 
 
 Told = Callable[[Job, int], None]  # what an engine tells while it works: a job has finished an epoch
 Done = tuple[Job, ClientSummary | Exception]  # how a job ended
+
+
+class WorkerLost(RuntimeError):
+    """A process or a device stopped in the middle of its work. Finished clients are on disk."""
 
 
 class Watch:
@@ -35,7 +48,7 @@ class Watch:
         """All that will be trained is known."""
 
     def epoch(self, job: Job, epoch: int) -> None:
-        """A client has finished an epoch. Called from another thread when clients train in other processes."""
+        """A client has finished an epoch."""
 
     def finished(self, index: int, outcome: "Record | Exception") -> None:
         """A run has ended, well or not."""

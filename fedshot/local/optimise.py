@@ -43,7 +43,8 @@ def make_optimiser(groups: list[Group], spec: Spec) -> torch.optim.Optimizer:
     """SGD with momentum or AdamW over all groups, reading each group's rate from its tensor."""
     options = [{"params": list(g.parameters), "lr": g.rate, "weight_decay": g.weight_decay} for g in groups]
     if spec.optimizer == "adamw":
-        return torch.optim.AdamW(options, betas=(spec.momentum, 0.999), fused=True)
+        on_gpu = groups[0].rate.is_cuda
+        return torch.optim.AdamW(options, betas=(spec.momentum, 0.999), fused=True, capturable=on_gpu)
     return torch.optim.SGD(options, lr=spec.lr, momentum=spec.momentum, fused=True)
 
 

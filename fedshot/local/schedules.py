@@ -46,7 +46,7 @@ def step(progress: Tensor) -> Tensor:
     >>> step(torch.tensor(0.6))
     tensor(0.1000)
     """
-    return torch.where(progress < 0.5, 1.0, torch.where(progress < 0.75, 0.1, 0.01)).to(progress)
+    return torch.ones_like(progress).masked_fill(progress >= 0.5, 0.1).masked_fill(progress >= 0.75, 0.01)
 
 
 SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {

@@ -12,22 +12,22 @@ from fedshot.models import Classifier, prototypes_of
 
 Row = dict[str, float | int | None]
 _LAST = ("lambda_raw", "lambda_effective", "attenuation", "base_scale", "sigma_local", "sigma_align")
+_AT_END = ("cos_prototype_anchor", "prototype_norm", "finite")
 
 
 class EpochLog:
-    """Collects 0-dim tensors over the steps of an epoch without waiting for the device until the row is asked for.
+    """Collects 0-dim tensors over the steps of an epoch, in place, without waiting for the device.
 
     Losses, norms and the predicted equilibrium are means over the epoch's steps; lambdas, sigmas and the attenuation
-    are those of its last step.
+    are those of its last step. Its tensors keep their place from the first step on, so that `add` and `close` can be
+    captured in a graph and replayed.
     """
 
     def __init__(self, model: Classifier, objective: Objective) -> None:
         self._model = model
         self._anchors = objective.anchors
-        self._sums: Tensor | None = None
-        self._names: list[str] = []
-        self._report: WeightReport | None = None
-        self._steps = 0
+        self._names: tuple[str, ...] = ()
+        self._sums = self._last = self.closed = torch.empty(0)
 
     def add(
         self, base: Tensor, align: Tensor, terms: dict[str, Tensor], report: WeightReport, norm: Tensor, factor: Tensor
@@ -42,27 +42,40 @@ class EpochLog:
             "clip_factor": factor,
         }
         stacked = torch.stack([value.detach().float() for value in values.values()])
-        self._names = list(values)
-        self._sums = stacked if self._sums is None else self._sums + stacked
-        self._report = report
-        self._steps += 1
-
-    def row(self, client: int, epoch: int) -> Row:
-        """The epoch as plain numbers; None for what is not finite or does not exist in this method."""
-        if self._sums is None or self._report is None:
-            raise RuntimeError("an epoch without steps has no telemetry")
-        means = dict(zip(self._names, (self._sums / self._steps).tolist(), strict=True))
-        last = {name: getattr(self._report, name).item() for name in _LAST}
-        numbers = {**means, **last, **self._geometry()}
-        return {"client": client, "epoch": epoch, **{k: v if math.isfinite(v) else None for k, v in numbers.items()}}
+        if not self._names:
+            self._names = tuple(values)
+            self._sums = torch.zeros_like(stacked)
+            self._last = stacked.new_zeros(len(_LAST))
+            self.closed = stacked.new_zeros(len(values) + len(_LAST) + len(_AT_END))
+        self._sums += stacked
+        self._last.copy_(torch.stack([getattr(report, name).detach().float() for name in _LAST]))
 
     @torch.no_grad()
-    def _geometry(self) -> dict[str, float]:
-        prototypes = prototypes_of(self._model)
+    def close(self) -> None:
+        """Writes the epoch to `closed`, as sums and last values, and starts the next one."""
+        self.closed.copy_(torch.cat([self._sums, self._last, *self._geometry(), is_finite(self._model).float()[None]]))
+        self._sums.zero_()
+
+    def row(self, closed: Tensor, client: int, epoch: int, steps: int) -> Row:
+        """A copy of `closed` on the host as plain numbers; None for what is not finite or does not exist.
+
+        An epoch that ended with a model that is not finite has no base loss.
+        """
+        numbers = dict(zip((*self._names, *_LAST, *_AT_END), closed.tolist(), strict=True))
+        means = {name: numbers[name] / steps for name in self._names}
+        if not numbers.pop("finite"):
+            means["base_loss"] = math.nan
+        found = {**numbers, **means}
+        return {"client": client, "epoch": epoch, **{k: v if math.isfinite(v) else None for k, v in found.items()}}
+
+    def _geometry(self) -> tuple[Tensor, Tensor]:
+        prototypes, absent = prototypes_of(self._model), torch.full_like(self._sums[:1], math.nan)
         if prototypes is None:
-            return {"cos_prototype_anchor": math.nan, "prototype_norm": math.nan}
-        norm = prototypes.norm(dim=1).mean().item()
-        if self._anchors is None:
-            return {"cos_prototype_anchor": math.nan, "prototype_norm": norm}
-        anchors = self._anchors.to(prototypes.device)
-        return {"cos_prototype_anchor": mean_cosine(prototypes, anchors).item(), "prototype_norm": norm}
+            return absent, absent
+        norm = prototypes.norm(dim=1).mean()[None]
+        return (absent if self._anchors is None else mean_cosine(prototypes, self._anchors)[None]), norm
+
+
+def is_finite(model: Classifier) -> Tensor:
+    """Whether every parameter and buffer of the model is a number, as a 0-dim tensor on its device."""
+    return torch.stack([tensor.isfinite().all() for tensor in model.state_dict().values()]).all()

@@ -1,20 +1,21 @@
 """The only training loop: one client, alone, from the shared initial model to the end of its local run."""
 
-import copy
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from fedshot.local.objective import Objective, Step
-from fedshot.local.optimise import clip_gradients, make_optimiser, parameter_groups, set_rates
-from fedshot.local.telemetry import EpochLog, Row
-from fedshot.local.views import augment
+from fedshot.kernels import available
+from fedshot.local.capture import Capture, CaptureRefused
+from fedshot.local.objective import Objective
+from fedshot.local.step import Training
+from fedshot.local.telemetry import Row
 from fedshot.method import Client, Views
-from fedshot.models import Classifier, unit
-from fedshot.seeds import stream
+from fedshot.models import Classifier
 from fedshot.spec import Spec
+
+AtEpoch = Callable[[int, Classifier, Row], None]
 
 
 class TrainingDiverged(ArithmeticError):
@@ -25,93 +26,83 @@ class TrainingDiverged(ArithmeticError):
         self.row = row
 
 
-def train(
-    client: Client,
-    objective: Objective,
-    views: Views,
-    spec: Spec,
-    at_epoch: Callable[[int, Classifier, Row], None],
-) -> None:
-    """Trains `client.model` in place; calls `at_epoch(epoch, model, telemetry)` after each of the epochs 1 … E.
+class Bench:
+    """Where clients are trained one after the other: keeps what the next one can use again.
+
+    On a GPU that is the captured steps, and the tensors that they work on.
+    """
+
+    def __init__(self, captured: bool = True, fused: bool = True) -> None:
+        self.captured, self.fused = captured, fused
+        self.refusal: str | None = None  # why the current client's steps cannot be captured
+        self._training: Training | None = None
+        self._capture: Capture | None = None
+
+    def take(self, client: Client, objective: Objective, views: Views, spec: Spec) -> Training:
+        """A client's training at its start."""
+        kept, self.refusal = self._training, None
+        if kept is not None and self._capture is not None and kept.adopt(client, objective, views, spec):
+            return kept
+        on_gpu = client.train.labels.device.type == "cuda"
+        made = Training(client, objective, views, spec, fused=on_gpu and self.fused and available())
+        self._training, self._capture = made, Capture(made.draws) if on_gpu and self.captured else None
+        return made
+
+    def do(self, key: Hashable, training: Training, work: Callable[[], None]) -> None:
+        """Runs work of the current client: captured, or as it is where it cannot be."""
+        if self._capture is None:
+            work()
+            return
+        try:
+            self._capture(key, work)
+        except CaptureRefused as reason:
+            self.refusal, self._capture = str(reason), None
+            training.draw_anew(reason.state)
+            work()
+
+
+def train(client: Client, objective: Objective, views: Views, spec: Spec, at_epoch: AtEpoch) -> None:
+    """Trains `client.model` in place; calls `at_epoch(epoch, model, telemetry)` after each of the epochs 1 … E."""
+    for _ in steps(client, objective, views, spec, at_epoch, Bench()):
+        pass
+
+
+def steps(
+    client: Client, objective: Objective, views: Views, spec: Spec, at_epoch: AtEpoch, bench: Bench
+) -> Iterator[bool]:
+    """The same, one step at a time, so that others can train in between; False where it only waits for the device.
 
     Momentum, schedules and random streams live as long as the client. An epoch that ends with numbers that are not
-    finite raises `TrainingDiverged` instead of the call. `at_epoch` is handed the live model: whoever
+    finite raises `TrainingDiverged` instead of the call of `at_epoch`, which is handed the live model: whoever
     evaluates it works on a copy (`frozen_copy`), so that training is the same with and without evaluation.
     """
-    device = client.train.labels.device
-    objective = replace(objective, weighting=objective.weighting.to(device))
-    groups = parameter_groups(client.model, objective.weighting, spec, device)
-    optimiser = make_optimiser(groups, spec)
-    order = stream(spec.seed, "batches", client.id)
-    draws = stream(spec.seed, "augmentation", client.id, device=device)
-    steps = len(batches(len(client.train), client.batch_size, stream(0)))
-    progress = torch.zeros((), device=device)
-    client.model.train()
-    for epoch in range(spec.epochs):
-        log = EpochLog(client.model, objective)
-        for index, batch in enumerate(batches(len(client.train), client.batch_size, order)):
-            progress.fill_((epoch * steps + index) / (spec.epochs * steps))
-            set_rates(groups, progress, spec)
-            step = forward(client, batch.to(device), views, spec, draws, progress)
-            base, align, terms = objective.losses(step)
-            loss = objective.weighting(base, align, progress)
-            with torch.no_grad():
-                report = objective.weighting.report(base, align, progress)
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            norm, factor = clip_gradients(groups, spec)
-            log.add(base, align, terms, report, norm, factor)
-            optimiser.step()
-        row = log.row(client.id, epoch + 1)
-        if row["base_loss"] is None or not is_finite(client.model):
+    training = bench.take(client, objective, views, spec)
+    for epoch in range(1, spec.epochs + 1):
+        training.shuffle()
+        for size in training.sizes:
+            bench.do(size, training, partial(training.step, size))
+            yield True
+        bench.do("epoch", training, training.log.close)
+        arriving = Arrival(training.log.closed)
+        while not arriving.ready():
+            yield False
+        row = training.log.row(arriving.tensor, client.id, epoch, len(training.sizes))
+        if row["base_loss"] is None:
             raise TrainingDiverged(row)
-        at_epoch(epoch + 1, client.model, row)
+        at_epoch(epoch, training.client.model, row)
 
 
-def forward(client: Client, batch: Tensor, views: Views, spec: Spec, draws: torch.Generator, progress: Tensor) -> Step:
-    """One pass of all views of a batch through the model, as the terms of an objective read it."""
-    images, labels = client.train.images[batch], client.train.labels[batch]
-    pixels = augment(images.repeat(views.augmented, 1, 1, 1), client.augmentation, draws)
-    if views.plain:
-        pixels = torch.cat([pixels, images.float() / 255])
-    inputs = client.task.normalise(pixels).contiguous(memory_format=torch.channels_last)
-    with torch.autocast(inputs.device.type, torch.bfloat16, enabled=spec.precision == "bf16"):
-        encoded = client.model.encoder(inputs)
-    features = encoded.float()  # losses are computed in float32
-    logits = client.model.head(features)
-    seen = views.augmented * len(labels)
-    return Step(
-        model=client.model,
-        features=features[:seen],
-        unit=unit(features[:seen]),
-        logits=logits[:seen],
-        labels=labels.repeat(views.augmented),
-        views=views.augmented,
-        plain_logits=logits[seen:] if views.plain else None,
-        progress=progress,
-    )
+class Arrival:
+    """A copy of a tensor on its way to the host."""
 
+    def __init__(self, tensor: Tensor) -> None:
+        on_gpu = tensor.device.type == "cuda"
+        self.tensor = torch.empty_like(tensor, device="cpu", pin_memory=on_gpu)
+        self.tensor.copy_(tensor, non_blocking=True)
+        self._event = torch.cuda.Event() if on_gpu else None
+        if self._event:
+            self._event.record()
 
-def batches(samples: int, batch_size: int, order: torch.Generator) -> list[Tensor]:
-    """A fresh permutation of 0 … samples-1 in pieces of `batch_size`; the last may be smaller, but never a single one.
-
-    BatchNorm cannot normalise one sample, so a single one left over joins the piece before it.
-
-    >>> [len(batch) for batch in batches(9, 4, torch.Generator())]
-    [4, 5]
-    """
-    permutation = torch.randperm(samples, generator=order)
-    pieces = list(permutation.split(batch_size))
-    if len(pieces) > 1 and len(pieces[-1]) == 1:
-        pieces[-2:] = [torch.cat(pieces[-2:])]
-    return pieces
-
-
-def is_finite(model: Classifier) -> bool:
-    """Whether every parameter and buffer of the model is a number."""
-    return bool(torch.stack([tensor.isfinite().all() for tensor in model.state_dict().values()]).all())
-
-
-def frozen_copy(model: Classifier) -> Classifier:
-    """A copy in evaluation mode that shares nothing with the live model."""
-    return copy.deepcopy(model).eval().requires_grad_(False)
+    def ready(self) -> bool:
+        """Whether it is there."""
+        return self._event is None or self._event.query()

@@ -14,8 +14,10 @@ from torch import Tensor
 
 from fedshot.errors import unknown
 
+Recipe = Literal["natural", "characters"]
 
-def augment(images: Tensor, recipe: Literal["natural", "characters"], generator: torch.Generator) -> Tensor:
+
+def augment(images: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
     """One augmented view of each image.
 
     Args:
@@ -26,14 +28,24 @@ def augment(images: Tensor, recipe: Literal["natural", "characters"], generator:
     Returns:
         Pixels in [0, 1], (B, channels, H, W) float32.
     """
+    return view(images, draw(len(images), recipe, generator), recipe)
+
+
+def draw(samples: int, recipe: Recipe, generator: torch.Generator) -> Tensor:
+    """The uniform draws that views of that many samples are made of, (draws a sample, samples)."""
     if recipe not in RECIPES:
         raise unknown("augmentation", recipe, RECIPES)
-    count, view = RECIPES[recipe]
-    draws = torch.rand(count, len(images), generator=generator, device=images.device)
-    # A block that fits the cache of a CPU halves the time; an accelerator takes the batch at once.
-    block = max(1, 400_000 // images.shape[1:].numel()) if images.device.type == "cpu" else len(images)
+    return torch.rand(RECIPES[recipe][0], samples, generator=generator, device=generator.device)
+
+
+def view(images: Tensor, draws: Tensor, recipe: Recipe) -> Tensor:
+    """The views that these draws make: a function of tensors alone."""
+    _, make = RECIPES[recipe]
+    if images.device.type != "cpu":
+        return make(images, draws)
+    block = max(1, 400_000 // images.shape[1:].numel())  # what fits the cache of a CPU halves the time
     parts = zip(images.split(block), draws.split(block, dim=1), strict=True)
-    return torch.cat([view(*part) for part in parts])
+    return torch.cat([make(*part) for part in parts])
 
 
 def natural(images: Tensor, draws: Tensor) -> Tensor:

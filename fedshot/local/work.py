@@ -2,7 +2,7 @@
 
 import resource
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -10,9 +10,10 @@ import torch
 
 from fedshot.local.statistics import accuracy, statistics
 from fedshot.local.telemetry import Row
-from fedshot.local.train import TrainingDiverged, frozen_copy, train
+from fedshot.local.train import Bench, TrainingDiverged, steps
 from fedshot.method import Client
 from fedshot.models import Classifier
+from fedshot.models.copies import frozen_copy
 from fedshot.setting import Setting
 from fedshot.store import ClientSummary, RunFolder
 from fedshot.upload import Header, Upload, make_upload
@@ -20,36 +21,49 @@ from fedshot.upload import Header, Upload, make_upload
 
 def train_client(setting: Setting, number: int, folder: RunFolder, tell: Callable[[int], None]) -> ClientSummary:
     """Trains one client and leaves its files in the folder; `tell(epoch)` is called after each epoch."""
+    working = client_work(setting, number, folder, tell, Bench())
+    with one_thread(setting.device):
+        while True:
+            try:
+                next(working)
+            except StopIteration as end:
+                return end.value
+
+
+def client_work(
+    setting: Setting, number: int, folder: RunFolder, tell: Callable[[int], None], bench: Bench
+) -> Generator[bool, None, ClientSummary]:
+    """The same in steps, between which others may work; yields False where it only waits for the device."""
     client = setting.client(number)
     if isinstance(client, str):
         samples = len(setting.partition.indices[number])
         summary = ClientSummary(id=number, samples=samples, skipped=client)
         folder.finish_client(summary, [])
         return summary
-    spec, rows, skipped = setting.spec, list[Row](), None
+    spec, method, rows, skipped = setting.spec, setting.method, list[Row](), None
     started = time.perf_counter()
     forget_peak_memory(setting.device)
 
     def at_epoch(epoch: int, model: Classifier, row: Row) -> None:
         rows.append(row)
         if epoch == spec.epochs:
-            folder.write_upload(upload_of(setting, client, model, setting.method.statistics))
+            folder.write_upload(upload_of(setting, client, model, method.statistics))
         elif epoch in spec.evaluate_at:
             folder.write_upload(upload_of(setting, client, model, setting.fusion.needs), epoch)
         tell(epoch)
 
-    with one_thread(setting.device):
-        try:
-            train(client, setting.method.objective(client), setting.method.views, spec, at_epoch)
-        except TrainingDiverged as end:
-            rows.append(end.row)
-            skipped = str(end)
+    try:
+        yield from steps(client, method.objective(client), method.views, spec, at_epoch, bench)
+    except TrainingDiverged as end:
+        rows.append(end.row)
+        skipped = str(end)
     summary = ClientSummary(
         id=number,
         samples=len(client.train),
         validation_samples=len(client.validation) if client.validation else 0,
         seconds=time.perf_counter() - started,
         peak_memory_bytes=peak_memory(setting.device),
+        not_captured=bench.refusal,
         skipped=skipped,
     )
     folder.finish_client(summary, rows)

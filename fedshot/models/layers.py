@@ -1,6 +1,7 @@
 """The parts from which the convolutional encoders are made."""
 
 from collections.abc import Callable
+from contextvars import ContextVar
 
 from torch import Tensor, nn
 
@@ -23,6 +24,8 @@ def group_norm(channels: int) -> nn.Module:
     """GroupNorm (Wu & He 2018, arXiv:1803.08494): no running statistics, so nothing to average or to leak."""
     return nn.GroupNorm(group_count(channels), channels)
 
+
+FUSED: ContextVar[bool] = ContextVar("fused", default=False)  # whether a norm and what follows it are one kernel
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {"batch": nn.BatchNorm2d, "group": group_norm}
 
@@ -52,8 +55,15 @@ class ConvNorm(nn.Module):
         self.norm = norm_of(norm)(channels[1])  # weight 1, bias 0
         self.activation = activation()
 
-    def forward(self, maps: Tensor) -> Tensor:
-        return self.activation(self.norm(self.conv(maps)))
+    def forward(self, maps: Tensor, added: Tensor | None = None) -> Tensor:
+        """What is `added` comes in before the activation."""
+        maps, relu = self.conv(maps), isinstance(self.activation, nn.ReLU)
+        if FUSED.get() and isinstance(self.norm, nn.BatchNorm2d) and (relu or isinstance(self.activation, nn.Identity)):
+            from fedshot.kernels.norm import norm_add_relu
+
+            return norm_add_relu(maps, self.norm, added, relu)
+        normalised = self.norm(maps)
+        return self.activation(normalised if added is None else normalised + added)
 
     def wiring(self, source: str | None, target: str) -> Wiring:
         """Reads the group `source` and makes the group `target`."""
@@ -68,18 +78,24 @@ class ConvNorm(nn.Module):
 class Residual(nn.Module):
     """relu(body(x) + shortcut(x)); without a shortcut the addition is to x itself (He et al. 2016, arXiv:1512.03385).
 
-    Each layer of the body but the last ends in its own activation; the last one's comes after the addition.
+    The addition comes in before the activation of the body's last layer.
     """
 
     def __init__(self, body: list[ConvNorm], shortcut: ConvNorm | None) -> None:
         super().__init__()
         self.body = nn.Sequential(*body)
         self.shortcut = shortcut
-        self.activation = nn.ReLU()
 
     def forward(self, maps: Tensor) -> Tensor:
-        carried = maps if self.shortcut is None else self.shortcut(maps)
-        return self.activation(self.body(maps) + carried)
+        carried = maps
+        if FUSED.get():
+            from fedshot.kernels.norm import fork
+
+            maps, carried = fork(maps)
+        *first, last = self.layers()
+        for layer in first:
+            maps = layer(maps)
+        return last(maps, carried if self.shortcut is None else self.shortcut(carried))
 
     def wiring(self, source: str, target: str, name: str) -> Wiring:
         """Reads `source`, makes `target` (the same group if there is no shortcut), has its own groups between.
@@ -111,7 +127,7 @@ def basic_block(channels: tuple[int, int], stride: int, norm: str) -> Residual:
     """Two 3x3 convolutions."""
     body = [
         ConvNorm(channels, norm, stride=stride),
-        ConvNorm((channels[1], channels[1]), norm, activation=nn.Identity),
+        ConvNorm((channels[1], channels[1]), norm),
     ]
     return Residual(body, shortcut(channels, stride, norm))
 
@@ -122,6 +138,6 @@ def bottleneck(channels: tuple[int, int], stride: int, norm: str) -> Residual:
     body = [
         ConvNorm((channels[0], inside), norm, kernel=1),
         ConvNorm((inside, inside), norm, stride=stride),
-        ConvNorm((inside, channels[1]), norm, kernel=1, activation=nn.Identity),
+        ConvNorm((inside, channels[1]), norm, kernel=1),
     ]
     return Residual(body, shortcut(channels, stride, norm))

@@ -58,7 +58,7 @@ MISTAKES = {
     "run aurora --set sigma.learning_rate=-1": "sigma.learning_rate takes float of at least 0",
     "run fafi --set files=x": "--set files=… is not possible: it is filled in",
     "run fafi --validation 1": "validation = 1.0",
-    "run fafi --device tpu": "'tpu' is not one of 'auto', 'cpu', 'cuda'",
+    "run fafi --device tpu": "--device tpu is not here: this machine has",
     "run fafi --workers 0": "'--workers' / '-w'",
     "run fafi --unknown": "No such option: --unknown (see fedshot run --help)",
     "run": "Missing argument",

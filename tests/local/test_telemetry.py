@@ -31,7 +31,8 @@ def log_two_steps(model: Classifier, targets: torch.Tensor | None = None) -> dic
         terms = {"contrast": torch.tensor(base / 2)}
         norm, factor = torch.tensor(4 * base), torch.tensor(0.25)
         log.add(torch.tensor(base), torch.tensor(align), terms, report(lambda_raw), norm, factor)
-    return log.row(client=7, epoch=3)
+    log.close()
+    return log.row(log.closed, client=7, epoch=3, steps=2)
 
 
 def test_losses_are_means_and_lambdas_are_those_of_the_last_step(task: Task) -> None:
@@ -57,9 +58,24 @@ def test_geometry_is_that_of_the_prototypes(task: Task) -> None:
     assert row["prototype_norm"] == pytest.approx(3.0) and row["cos_prototype_anchor"] == pytest.approx(1.0)
 
 
-def test_an_epoch_without_steps_has_no_row(task: Task) -> None:
-    with pytest.raises(RuntimeError, match="without steps"):
-        EpochLog(build(task, LinearHead), Objective(base=())).row(0, 1)
+def test_an_epoch_begins_with_nothing(task: Task) -> None:
+    model = build(task, LinearHead)
+    log, one = EpochLog(model, Objective(base=())), torch.tensor(1.0)
+    for base in (1.0, 5.0):
+        log.add(torch.tensor(base), one, {}, report(0.0), one, one)
+        log.close()
+    assert log.row(log.closed, 0, 2, steps=1)["base_loss"] == 5.0
+
+
+def test_an_epoch_that_leaves_a_model_that_is_not_finite_has_no_loss(task: Task) -> None:
+    model, one = build(task, LinearHead), torch.tensor(1.0)
+    log = EpochLog(model, Objective(base=()))
+    log.add(one, one, {}, report(0.0), one, one)
+    with torch.no_grad():
+        next(model.head.parameters()).fill_(torch.inf)
+    log.close()
+    row = log.row(log.closed, 0, 1, steps=1)
+    assert row["base_loss"] is None and row["align_loss"] == 1.0
 
 
 def test_a_run_leaves_one_row_for_each_client_and_epoch(quick: Quick, finished: FinishedRun) -> None:

@@ -12,11 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+import fedshot.local.step as step
 from fedshot.errors import UserError
 from fedshot.experiment import run
+from fedshot.local.forward import inputs_of
 from fedshot.local.objective import Objective
 from fedshot.local.optimise import make_optimiser, parameter_groups, set_rates
-from fedshot.local.train import TrainingDiverged, batches, is_finite, train
+from fedshot.local.step import Training, batch_sizes
+from fedshot.local.telemetry import is_finite
+from fedshot.local.train import TrainingDiverged, train
 from fedshot.local.views import augment
 from fedshot.local.weighting import DecoupledUncertainty, Scheduled
 from fedshot.method import Client, Views
@@ -29,18 +33,45 @@ from fedshot.spec import Spec
 Quick = Callable[..., Spec]
 
 
-@given(samples=st.integers(2, 70), batch_size=st.integers(2, 20), seed=st.integers(0, 5))
-def test_batches_are_complete_and_never_of_one(samples: int, batch_size: int, seed: int) -> None:
-    pieces = batches(samples, batch_size, torch.Generator().manual_seed(seed))
-    assert sorted(torch.cat(pieces).tolist()) == list(range(samples))
-    assert all(2 <= len(piece) <= batch_size + 1 for piece in pieces)
-    assert all(len(piece) == batch_size for piece in pieces[:-1])
+@given(samples=st.integers(2, 70), batch_size=st.integers(2, 20))
+def test_batches_are_complete_and_never_of_one(samples: int, batch_size: int) -> None:
+    sizes = batch_sizes(samples, batch_size)
+    assert sum(sizes) == samples
+    assert all(2 <= size <= batch_size + 1 for size in sizes)
+    assert all(size == batch_size for size in sizes[:-1])
 
 
-def test_every_epoch_has_an_order_of_its_own() -> None:
-    order = torch.Generator().manual_seed(1)
-    first, second = torch.cat(batches(30, 8, order)), torch.cat(batches(30, 8, order))
-    assert first.tolist() != second.tolist() != list(range(30))
+def test_every_epoch_has_an_order_of_its_own(quick: Quick) -> None:
+    training = training_of(quick("fafi"))
+    orders = []
+    for _ in range(3):
+        training.shuffle()
+        orders.append(training.order.tolist())
+    assert all(sorted(order) == list(range(40)) for order in orders)
+    assert orders[0] != orders[1] != orders[2] != list(range(40))
+
+
+def test_an_epoch_reads_each_image_once(quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Tensor] = []
+
+    def spy(images: Tensor, *rest: Any) -> Tensor:
+        read.append(images)
+        return inputs_of(images, *rest)
+
+    monkeypatch.setattr(step, "inputs_of", spy)
+    training = training_of(quick("fafi"))
+    training.shuffle()
+    for size in training.sizes:
+        training.step(size)
+    assert [len(images) for images in read] == [16, 16, 8]
+    assert torch.equal(torch.cat(read), training.images[training.order])
+
+
+def training_of(spec: Spec, number: int = 0) -> Training:
+    setting = prepare(spec)
+    client = setting.client(number)
+    assert isinstance(client, Client)
+    return Training(client, setting.method.objective(client), setting.method.views, setting.spec)
 
 
 def client_of(spec: Spec, number: int = 0) -> tuple[Spec, Client]:
@@ -64,7 +95,8 @@ def fafi_by_hand(spec: Spec, number: int = 0, forget_momentum: bool = False) -> 
     spec, client = client_of(spec, number)
     model, memory = client.model.train(), {}
     order, draws = stream(spec.seed, "batches", number), stream(spec.seed, "augmentation", number)
-    pieces = [batches(len(client.train), client.batch_size, order) for _ in range(spec.epochs)]
+    samples, sizes = len(client.train), batch_sizes(len(client.train), client.batch_size)
+    pieces = [torch.randperm(samples, generator=order).split(sizes) for _ in range(spec.epochs)]
     total = sum(len(epoch) for epoch in pieces)
     step = 0
     for epoch in pieces:

@@ -59,8 +59,8 @@ class AfterWarmup(Weighting):
         return WeightReport(
             **{
                 **vars(inner),
-                "lambda_effective": torch.where(warm, 0.0, inner.lambda_effective),
-                "lambda_equilibrium": torch.where(warm, torch.nan, inner.lambda_equilibrium),
-                "base_scale": torch.where(warm, 1.0, inner.base_scale),
+                "lambda_effective": inner.lambda_effective.masked_fill(warm, 0.0),
+                "lambda_equilibrium": inner.lambda_equilibrium.masked_fill(warm, torch.nan),
+                "base_scale": inner.base_scale.masked_fill(warm, 1.0),
             }
         )

@@ -1,0 +1,158 @@
+"""Clients side by side on one device: each in a lane of its own, a stream of the GPU with its captured steps.
+
+One thread of the host goes round the lanes and lets each launch its next step; the device works on all of them at once.
+On a CPU there is one lane and nothing to capture. Results do not depend on how many lanes there are: every client draws
+from its own streams and touches nothing of the others.
+"""
+
+import time
+from collections import deque
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache, partial
+from pathlib import Path
+
+import torch
+
+from fedshot.engines.job import Done, Job, Place, Told, WorkerLost
+from fedshot.errors import UserError
+from fedshot.local.train import Bench
+from fedshot.local.work import client_work, one_thread
+from fedshot.setting import Setting, prepare
+from fedshot.spec import Spec
+from fedshot.store import ClientSummary, RunFolder
+
+_MOST_LANES = 8  # beyond it nothing was gained
+_IMAGES_AT_ONCE = 1024  # images in the batches of all lanes together that fill a large GPU
+_WARM_STEPS = 4  # after which a lane has its memory: a step as it is, a captured one, and some
+
+
+class Lane:
+    """A place for one client at a time."""
+
+    def __init__(self, place: Place) -> None:
+        device = torch.device(place.device)
+        self.bench = Bench(place.captured, place.fused)
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.job: Job | None = None
+        self.work: Generator[bool, None, ClientSummary] | None = None
+        self.steps = 0
+
+    def begin(self, job: Job, device: str, told: Told) -> None:
+        setting = _setting(job.spec.model_dump_json(), job.data_root, device)
+        self.job, self.steps = job, 0
+        self.work = client_work(setting, job.client, RunFolder(job.folder), partial(told, job), self.bench)
+
+    def current(self) -> AbstractContextManager[object]:
+        return torch.cuda.stream(self.stream) if self.stream else nullcontext()
+
+    def advance(self) -> bool | ClientSummary | Exception:
+        """Launches the next step. Whether there was one, or how the client's work ended."""
+        if self.work is None:
+            raise RuntimeError("a lane without a client cannot advance")
+        with self.current():
+            try:
+                moved = next(self.work)
+            except StopIteration as end:
+                return end.value
+            except Exception as error:
+                return error
+        self.steps += moved
+        return moved
+
+
+def train_in_lanes(jobs: Iterator[Job], place: Place, told: Told) -> Iterator[Done]:
+    """Trains jobs as they come, several at a time, and yields each as it ends."""
+    device = torch.device(place.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    crew = Crew(jobs, place, told)
+    with one_thread(device):
+        while crew.staff():
+            moved = False
+            for lane in list(crew.busy):
+                outcome = lane.advance()
+                if isinstance(outcome, bool):
+                    moved |= outcome
+                elif (done := crew.ended(lane, outcome)) is not None:
+                    yield done
+            if not moved:
+                time.sleep(2e-5)  # every lane waits for the device
+
+
+class Crew:
+    """The lanes of a device, and the jobs that wait for one."""
+
+    def __init__(self, jobs: Iterator[Job], place: Place, told: Told) -> None:
+        self.jobs, self.place, self.told = jobs, place, told
+        self.device = torch.device(place.device)
+        self.busy: list[Lane] = []
+        self.free: list[Lane] = []
+        self.again: deque[Job] = deque()
+        self.limit = place.lanes or _MOST_LANES
+        self.before = _reserved(self.device)
+
+    def staff(self) -> bool:
+        """Gives jobs to free lanes; whether there is anything left to do."""
+        while len(self.busy) < self._room():
+            job = self.again.popleft() if self.again else next(self.jobs, None)
+            if job is None:
+                break
+            lane = self.free.pop() if self.free else Lane(self.place)
+            if lane.stream:
+                lane.stream.wait_stream(torch.cuda.current_stream(self.device))  # the data may still be on their way
+            lane.begin(job, self.place.device, self.told)
+            self.busy.append(lane)
+        return bool(self.busy)
+
+    def _room(self) -> int:
+        """How many lanes may be busy now: one until it has shown what it needs, then as many as pay and fit."""
+        if self.device.type == "cpu" or not self.busy:
+            return 1
+        first = self.busy[0]
+        if first.steps < _WARM_STEPS and not self.free and len(self.busy) == 1:
+            return 1
+        wanted = self.limit
+        if self.place.lanes is None and first.job is not None:
+            wanted = min(wanted, max(2, _IMAGES_AT_ONCE // (first.job.spec.batch_size or _IMAGES_AT_ONCE)))
+        return min(wanted, len(self.busy) + self._more_that_fit())
+
+    def _more_that_fit(self) -> int:
+        """How many further lanes the device's memory holds, each taking as much as those that are busy."""
+        reserved = _reserved(self.device)
+        each = max(1, (reserved - self.before) // max(1, len(self.busy) + len(self.free)))
+        free, _ = torch.cuda.mem_get_info(self.device)
+        return len(self.free) + int(0.9 * free) // each
+
+    def ended(self, lane: Lane, outcome: ClientSummary | Exception) -> Done | None:
+        """How a lane's job ended; None for one that must be tried again with fewer beside it."""
+        job, lane.job, lane.work = lane.job, None, None
+        assert job is not None
+        self.busy.remove(lane)
+        if isinstance(outcome, Exception):
+            lane = Lane(self.place)  # nothing of a broken client is used again
+        self.free.append(lane)
+        if isinstance(outcome, torch.OutOfMemoryError):
+            self.free.clear()
+            torch.cuda.empty_cache()
+            if self.busy:
+                self.limit = len(self.busy)
+                self.again.append(job)
+                return None
+            return job, UserError(
+                f"client {job.client} does not fit the memory of {self.place.device}: choose a smaller --batch-size "
+                "or encoder; finished clients are kept, --resume goes on"
+            )
+        if isinstance(outcome, RuntimeError) and "CUDA error" in str(outcome):
+            said = str(outcome).partition("\n")[0]
+            raise WorkerLost(f"{self.place.device} stopped answering ({said}); finished clients are kept") from outcome
+        return job, outcome
+
+
+def _reserved(device: torch.device) -> int:
+    return torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
+
+
+@lru_cache(maxsize=4)  # the clients of a run share it, and come one after the other
+def _setting(spec: str, data_root: Path | None, device: str) -> Setting:
+    return prepare(Spec.model_validate_json(spec), data_root, device)

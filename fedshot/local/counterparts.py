@@ -1,0 +1,89 @@
+"""Whether two values compute the same up to the content of their tensors, and which tensor stands for which."""
+
+import dataclasses
+import functools
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+
+
+class _Differ(Exception):
+    """The two values do not compute the same."""
+
+
+def counterparts(ours: Any, theirs: Any) -> list[tuple[Tensor, Tensor]] | None:
+    """Pairs of tensors such that `ours` becomes `theirs` by copying each second into its first; None if it cannot.
+
+    Functions are compared by their code and by what they close over, modules, dataclasses and containers part by part,
+    plain values by equality. Anything else that is not the very same object is a difference: nothing is guessed.
+
+    >>> def scaled(factor, shift):
+    ...     return lambda x: factor * x + shift
+    >>> counterparts(scaled(torch.tensor(2.0), 1), scaled(torch.tensor(3.0), 1))
+    [(tensor(2.), tensor(3.))]
+    >>> counterparts(scaled(torch.tensor(2.0), 1), scaled(torch.tensor(3.0), 5)) is None
+    True
+    """
+    try:
+        return list(_pairs(ours, theirs, {}))
+    except _Differ:
+        return None
+
+
+def _pairs(ours: Any, theirs: Any, met: dict[int, tuple[Any, Any]]) -> Iterator[tuple[Tensor, Tensor]]:
+    if type(ours) is not type(theirs):
+        raise _Differ
+    if isinstance(ours, _PLAIN):
+        if ours != theirs:
+            raise _Differ
+        return
+    if id(ours) in met:  # one thing of ours in two places must be one thing of theirs
+        if met[id(ours)][1] is not theirs:
+            raise _Differ
+        return
+    met[id(ours)] = ours, theirs  # kept alive: an id must not come back as that of another value
+    if ours is theirs:
+        return
+    if isinstance(ours, Tensor):
+        kinds = [(t.shape, t.stride(), t.dtype, t.device, t.requires_grad) for t in (ours, theirs)]
+        if kinds[0] != kinds[1]:
+            raise _Differ
+        yield ours, theirs
+        return
+    parts = list(_parts(ours)), list(_parts(theirs))
+    if len(parts[0]) != len(parts[1]):
+        raise _Differ
+    for part, counterpart in zip(*parts, strict=True):
+        yield from _pairs(part, counterpart, met)
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """What a value consists of; a difference for a value that cannot be looked into."""
+    if isinstance(value, tuple | list):
+        yield from value
+    elif isinstance(value, set | frozenset):
+        yield from sorted(value, key=repr)
+    elif isinstance(value, dict):
+        yield from value.keys()
+        yield from value.values()
+    elif isinstance(value, types.FunctionType):
+        yield value.__code__  # the same object for two closures of one definition
+        yield value.__defaults__
+        yield value.__kwdefaults__
+        try:
+            yield from [cell.cell_contents for cell in value.__closure__ or ()]
+        except ValueError:  # an empty cell
+            raise _Differ from None
+    elif isinstance(value, types.MethodType):
+        yield from (value.__func__, value.__self__)
+    elif isinstance(value, functools.partial):
+        yield from (value.func, value.args, value.keywords)
+    elif isinstance(value, nn.Module) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
+        yield vars(value)
+    else:
+        raise _Differ

@@ -1,0 +1,38 @@
+"""The heavy parts of a step as functions of tensors and modules alone; `fused` runs them by our own GPU kernels."""
+
+import torch
+from torch import Tensor
+
+from fedshot.local.views import Recipe, view
+from fedshot.models.encoder import Encoder
+from fedshot.models.layers import FUSED
+from fedshot.task import Task, channels
+
+
+def inputs_of(images: Tensor, draws: Tensor, recipe: Recipe, plain: bool, task: Task, fused: bool = False) -> Tensor:
+    """What an encoder reads of B images: V augmented views of each, then perhaps the images as they are; normalised.
+
+    Args:
+        images: (B, channels, H, W) uint8.
+        draws: for V*B views.
+    """
+    if fused and recipe == "natural" and images.shape[1] == 3:
+        from fedshot.kernels.views import natural_inputs
+
+        inputs = natural_inputs(images, draws, channels(task.mean, images.device), channels(task.std, images.device))
+    else:
+        views = draws.shape[1] // len(images)
+        inputs = task.normalise(view(images.repeat(views, 1, 1, 1), draws, recipe))
+    if plain:
+        inputs = torch.cat([inputs, task.prepare(images)])
+    return inputs.contiguous(memory_format=torch.channels_last)
+
+
+def encode(encoder: Encoder, inputs: Tensor, precision: str, fused: bool = False) -> Tensor:
+    """Raw features in float32, for training; the encoder computes in the precision asked for."""
+    before = FUSED.set(fused)
+    try:
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=precision == "bf16"):
+            return encoder(inputs).float()
+    finally:
+        FUSED.reset(before)

@@ -1,0 +1,143 @@
+"""One client's training as steps on tensors that keep their place: a step can be captured once and replayed."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedshot.local.counterparts import counterparts
+from fedshot.local.forward import encode, inputs_of
+from fedshot.local.objective import Objective, Step
+from fedshot.local.optimise import clip_gradients, make_optimiser, parameter_groups, set_rates
+from fedshot.local.telemetry import EpochLog
+from fedshot.local.views import draw
+from fedshot.method import Client, Views
+from fedshot.models import unit
+from fedshot.seeds import stream, stream_seed
+from fedshot.spec import Spec
+
+
+class Training:
+    """What a client's steps read and write: data, model, optimiser, schedule, random streams, telemetry.
+
+    Progress, learning rates and the place in the epoch are tensors on the device that a step moves on by itself, so
+    that a step is the same sequence of kernels every time, whatever the host knows.
+    """
+
+    def __init__(self, client: Client, objective: Objective, views: Views, spec: Spec, fused: bool = False) -> None:
+        device = client.train.labels.device
+        self.client, self.views, self.spec, self.fused = client, views, spec, fused
+        self.objective = replace(objective, weighting=objective.weighting.to(device))
+        self.groups = parameter_groups(client.model, self.objective.weighting, spec, device)
+        self.optimiser = make_optimiser(self.groups, spec)
+        self.log = EpochLog(client.model, self.objective)
+        self.images, self.labels = client.train.images, client.train.labels
+        self.order = torch.zeros_like(self.labels)
+        self.place = torch.zeros((), dtype=torch.int64, device=device)  # in the order of this epoch
+        self.done = torch.zeros((), dtype=torch.float64, device=device)  # steps
+        self.total = torch.ones_like(self.done)
+        self.progress = torch.zeros((), device=device)
+        self.draws = torch.Generator(device)  # of augmentation
+        client.model.train()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Puts the schedule and the random streams at the start of this client's run."""
+        seed, number = self.spec.seed, self.client.id
+        self.sizes = batch_sizes(len(self.client.train), self.client.batch_size)
+        self.total.fill_(self.spec.epochs * len(self.sizes))
+        self.done.zero_()
+        self.shuffles = stream(seed, "batches", number)
+        self.draws.manual_seed(stream_seed(seed, "augmentation", number))
+
+    def draw_anew(self, state: Tensor) -> None:
+        """Goes on drawing from that state of the random stream, by another generator."""
+        self.draws = torch.Generator(self.draws.device)
+        self.draws.set_state(state)
+
+    def shuffle(self) -> None:
+        """A fresh order of the images, from its first."""
+        samples = len(self.client.train)
+        self.order[:samples].copy_(torch.randperm(samples, generator=self.shuffles))
+        self.place.zero_()
+
+    def step(self, size: int) -> None:
+        """One step on the next `size` images."""
+        self.progress.copy_(self.done / self.total)
+        set_rates(self.groups, self.progress, self.spec)
+        weighting = self.objective.weighting
+        base, align, terms = self.objective.losses(self._forward(size))
+        loss = weighting(base, align, self.progress)
+        with torch.no_grad():
+            report = weighting.report(base, align, self.progress)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        norm, factor = clip_gradients(self.groups, self.spec)
+        self.log.add(base, align, terms, report, norm, factor)
+        self.optimiser.step()
+        self.place += size
+        self.done += 1
+
+    def _forward(self, size: int) -> Step:
+        """One pass of all views of the next images through the model, as the terms of an objective read it."""
+        client, views = self.client, self.views
+        batch = self.order[self.place + torch.arange(size, device=self.order.device)]
+        images, labels = self.images[batch], self.labels[batch]
+        draws = draw(views.augmented * size, client.augmentation, self.draws)
+        inputs = inputs_of(images, draws, client.augmentation, views.plain, client.task, self.fused)
+        features = encode(client.model.encoder, inputs, self.spec.precision or "fp32", self.fused)
+        logits = client.model.head(features)  # losses are computed in float32
+        seen = views.augmented * size
+        return Step(
+            model=client.model,
+            features=features[:seen],
+            unit=unit(features[:seen]),
+            logits=logits[:seen],
+            labels=labels.repeat(views.augmented),
+            views=views.augmented,
+            plain_logits=logits[seen:] if views.plain else None,
+            progress=self.progress,
+        )
+
+    @torch.no_grad()
+    def adopt(self, client: Client, objective: Objective, views: Views, spec: Spec) -> bool:
+        """Becomes another client's training at its start, in the tensors of this one, so that captured steps serve it.
+
+        False, with nothing changed, where the two differ in more than the content of tensors, or there is no room.
+        """
+        samples, weighting = len(client.train), objective.weighting.to(self.labels.device)
+        client.model.train()
+        pairs = counterparts(
+            _what_steps_read(self.client, self.objective, self.views, self.spec),
+            _what_steps_read(client, replace(objective, weighting=weighting), views, spec),
+        )
+        if pairs is None or samples > len(self.labels):
+            return False
+        pairs += [(self.images[:samples], client.train.images), (self.labels[:samples], client.train.labels)]
+        torch._foreach_copy_([ours for ours, _ in pairs], [theirs for _, theirs in pairs])
+        if memory := [tensor for state in self.optimiser.state.values() for tensor in state.values()]:
+            torch._foreach_zero_(memory)
+        self.client, self.spec = replace(client, model=self.client.model), spec
+        self._begin()
+        return True
+
+
+def _what_steps_read(client: Client, objective: Objective, views: Views, spec: Spec) -> tuple[object, ...]:
+    """All that a client's steps depend on but its images, its numbers of steps and its random streams."""
+    settings = spec.model_copy(update={"seed": 0, "evaluate_at": ()}).model_dump_json()
+    return client.model, objective, views, settings, client.augmentation, replace(client.task, seed=0)
+
+
+def batch_sizes(samples: int, batch_size: int) -> list[int]:
+    """The sizes of an epoch's batches: the last may be smaller, but never a single one.
+
+    BatchNorm cannot normalise one sample, so a single one left over joins the batch before it.
+
+    >>> batch_sizes(9, 4)
+    [4, 5]
+    """
+    full, rest = divmod(samples, batch_size)
+    sizes = [batch_size] * full + [rest] * (rest > 0)
+    if len(sizes) > 1 and rest == 1:
+        sizes[-2:] = [batch_size + 1]
+    return sizes

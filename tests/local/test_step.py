@@ -1,0 +1,106 @@
+"""A training that becomes another client's, in its own tensors."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedshot.local.step import Training
+from fedshot.method import Client
+from fedshot.methods import METHODS
+from fedshot.setting import Setting, prepare
+from fedshot.spec import Spec
+
+Quick = Callable[..., Spec]
+
+
+def client_of(setting: Setting, number: int) -> Client:
+    client = setting.client(number)
+    assert isinstance(client, Client)
+    return client
+
+
+def begun(setting: Setting, number: int) -> Training:
+    client = client_of(setting, number)
+    return Training(client, setting.method.objective(client), setting.method.views, setting.spec)
+
+
+def advanced(training: Training) -> list[Tensor]:
+    """The model after two epochs, and the telemetry of the second."""
+    for _ in range(2):
+        training.shuffle()
+        for size in training.sizes:
+            training.step(size)
+        training.log.close()
+    return [t.clone() for t in (*training.client.model.state_dict().values(), training.log.closed)]
+
+
+def adopts(training: Training, setting: Setting, number: int, client: Client | None = None) -> bool:
+    client = client or client_of(setting, number)
+    return training.adopt(client, setting.method.objective(client), setting.method.views, setting.spec)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_training_that_was_another_s_is_as_if_new(method: str, quick: Quick) -> None:
+    first, setting = prepare(quick(method)), prepare(quick(method, seed=2))
+    training = begun(first, 0)
+    advanced(training)
+    assert adopts(training, setting, 2)
+    alone = advanced(begun(setting, 2))
+    # what does not exist in a method is NaN in both
+    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(advanced(training), alone, strict=True))
+
+
+def test_adam_forgets_the_client_before(quick: Quick) -> None:
+    setting = prepare(quick("fafi", optimizer="adamw", lr=1e-3))
+    training = begun(setting, 0)
+    advanced(training)
+    assert adopts(training, setting, 1)
+    alone = advanced(begun(setting, 1))
+    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(advanced(training), alone, strict=True))
+
+
+def test_nothing_is_copied_where_the_steps_would_differ(quick: Quick) -> None:
+    setting = prepare(quick("etf"))
+    training = begun(setting, 1)
+    before = [t.clone() for t in training.client.model.state_dict().values()]
+    others: list[Setting] = [
+        prepare(quick("fafi")),
+        prepare(quick("etf", lr=0.1)),
+        prepare(quick("etf", {"anneal": "cosine"})),
+        prepare(quick("etf", precision="bf16")),
+    ]
+    assert not any(adopts(training, other, 2) for other in others)
+    assert not adopts(training, setting, 0)  # 40 images do not fit where 33 were
+    grown = replace(client_of(setting, 2), augmentation="natural")
+    assert not adopts(training, setting, 2, grown)
+    assert all(torch.equal(a, b) for a, b in zip(before, training.client.model.state_dict().values(), strict=True))
+
+
+COUNTING = """
+from dataclasses import replace
+
+from fedshot.local.objective import Objective, Term
+from fedshot.method import Client, Method
+from fedshot.methods.fafi import fafi
+from fedshot.methods.terms import FAFI_TERMS
+
+
+def counting() -> Method:
+    def objective(client: Client) -> Objective:
+        share = len(client.train)
+        return Objective(base=(*FAFI_TERMS, Term("count", lambda step: step.logits.mean() / share)))
+
+    return replace(fafi(), name="counting", objective=objective)
+"""
+
+
+def test_a_number_of_the_client_s_own_in_a_closure_is_noticed(quick: Quick, tmp_path: Path) -> None:
+    (tmp_path / "counting.py").write_text(COUNTING)
+    setting: Any = prepare(quick(str(tmp_path / "counting.py")))
+    assert not adopts(begun(setting, 0), setting, 1)
+    assert adopts(begun(setting, 0), setting, 0)

@@ -1,0 +1,157 @@
+"""What only a GPU can show: captured steps, lanes and fused kernels change nothing but the time."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedshot.engines import Watch
+from fedshot.experiment import Execution, run
+from fedshot.local.train import Bench, steps
+from fedshot.method import Client
+from fedshot.methods import METHODS
+from fedshot.record import Record
+from fedshot.setting import prepare
+from fedshot.spec import Spec
+from fedshot.store import RunFolder
+from fedshot.upload import parse
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+Quick = Callable[..., Spec]
+
+
+def uploads(spec: Spec, folder: Path, **how: object) -> tuple[Record, list[dict[str, Tensor]]]:
+    record = run(spec, folder, Execution(device="cuda:0", **how))  # type: ignore[arg-type]
+    files = [RunFolder(folder).upload(client.id) for client in record.clients]
+    return record, [parse(file.read_bytes()).section("weights") for file in files]
+
+
+def largest_difference(one: list[dict[str, Tensor]], other: list[dict[str, Tensor]]) -> float:
+    pairs = [(a[name].float(), b[name].float()) for a, b in zip(one, other, strict=True) for name in a]
+    return max(float((a - b).abs().max()) for a, b in pairs)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_captured_and_comes_out_the_same(method: str, quick: Quick, tmp_path: Path) -> None:
+    spec = quick(method, epochs=4, evaluate_at=(2, 4), precision="fp32", lr=0.01, validation=0.1)
+    record, fast = uploads(spec, tmp_path / "fast", lanes=3)
+    assert [client.not_captured for client in record.clients] == [None] * 3
+    assert [client.skipped for client in record.clients] == [None] * 3 and len(record.curve) == 2
+    _, plain = uploads(spec, tmp_path / "plain", lanes=1, captured=False, fused=False)
+    assert largest_difference(fast, plain) < 2e-2
+    _, start = uploads(spec.model_copy(update={"epochs": 1, "evaluate_at": (1,)}), tmp_path / "one", lanes=1)
+    assert largest_difference(fast, start) > 4e-2  # so that the bound above says something
+
+
+def test_lanes_do_not_touch_each_other(quick: Quick, tmp_path: Path) -> None:
+    spec = quick("aurora", epochs=5, precision="fp32", lr=1e-3)
+    _, one = uploads(spec, tmp_path / "one", lanes=1)
+    _, three = uploads(spec, tmp_path / "three", lanes=3)
+    assert largest_difference(one, three) < 2e-3
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_client_that_takes_over_captured_steps_is_what_it_is_alone(optimizer: str, quick: Quick) -> None:
+    spec = quick("etf_entropy", epochs=5, precision="fp32", lr=1e-3, optimizer=optimizer)
+    setting = prepare(spec, None, "cuda:0")
+    shared, taken_over = Bench(), []
+
+    def trained(number: int, bench: Bench) -> dict[str, Tensor]:
+        client = setting.client(number)
+        assert isinstance(client, Client)
+        end: list[dict[str, Tensor]] = []
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in steps(
+                client,
+                setting.method.objective(client),
+                setting.method.views,
+                setting.spec,
+                lambda epoch, model, row: end.append({k: t.clone() for k, t in model.state_dict().items()}),
+                bench,
+            ):
+                pass
+            taken_over.append(bench._training is not None and bench._training.client.model is not client.model)
+        torch.cuda.synchronize()
+        return end[-1]
+
+    for number in range(3):
+        torch.cuda.synchronize()
+        pairs = zip(trained(number, shared).values(), trained(number, Bench()).values(), strict=True)
+        apart = torch.cat([(a - b).abs().flatten().float() for a, b in pairs])
+        # Adam makes steps of the size of the rate from slopes that are nothing but rounding
+        assert apart.quantile(0.99) < 1e-3 and apart.max() < (2e-3 if optimizer == "sgd" else 0.05)
+    assert taken_over == [False, False, True, False, True, False]
+
+
+READS_BACK = """
+from dataclasses import replace
+
+from fedshot.local.objective import Objective, Term
+from fedshot.method import Client, Method
+from fedshot.methods.fafi import fafi
+from fedshot.methods.terms import FAFI_TERMS
+
+
+def reads_back() -> Method:
+    def objective(client: Client) -> Objective:
+        return Objective(base=(*FAFI_TERMS, Term("late", lambda step: step.logits.mean() * step.logits.mean().item())))
+
+    return replace(fafi(), name="reads_back", objective=objective)
+"""
+
+
+def test_a_method_that_cannot_be_captured_runs_all_the_same_and_says_so(quick: Quick, tmp_path: Path) -> None:
+    (tmp_path / "variant.py").write_text(READS_BACK)
+    spec = quick(str(tmp_path / "variant.py"), epochs=4, precision="fp32", lr=0.01)
+    record, fast = uploads(spec, tmp_path / "fast", lanes=3)
+    assert all("captur" in (client.not_captured or "") for client in record.clients), record.clients[0].not_captured
+    _, plain = uploads(spec, tmp_path / "plain", lanes=1, captured=False, fused=False)
+    assert largest_difference(fast, plain) < 2e-2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("shape", [(64, 64, 32, 32), (7, 20, 3, 3), (128, 512, 4, 4), (2, 130, 9, 9)])
+def test_fused_norm_is_torch_s(shape: tuple[int, ...], relu: bool, added: bool, dtype: torch.dtype) -> None:
+    from fedshot.kernels.norm import norm_add_relu
+
+    generator = torch.Generator("cuda").manual_seed(1)
+
+    def draw() -> Tensor:
+        drawn = torch.randn(shape, generator=generator, device="cuda")
+        return (2 * drawn + 3).to(dtype).contiguous(memory_format=torch.channels_last)
+
+    x, other, slope = draw(), draw() - 3, draw() - 3
+    found = []
+    for fused in (False, True):
+        norm = nn.BatchNorm2d(shape[1]).cuda()
+        with torch.no_grad():
+            norm.weight.copy_(torch.linspace(0.5, 2, shape[1]))
+        inputs = [t.clone().requires_grad_() for t in (x, other)]
+        if fused:
+            y = norm_add_relu(inputs[0], norm, inputs[1] if added else None, relu)
+        else:
+            y = norm(inputs[0].float()) + (inputs[1].float() if added else 0)
+            y = y.relu() if relu else y
+        (y.float() * slope).sum().backward()
+        grads = [t.grad for t in (*inputs[: 1 + added], norm.weight, norm.bias)]
+        found.append([y.detach(), *grads, norm.running_mean, norm.running_var])
+    tolerance = 1e-4 if dtype == torch.float32 else 3e-2
+    for ours, theirs in zip(found[1], found[0], strict=True):
+        gap = (ours.float() - theirs.float()).norm() / theirs.float().norm()
+        assert gap < tolerance
+
+
+def test_a_client_too_large_for_the_gpu_says_so(quick: Quick, tmp_path: Path) -> None:
+    torch.cuda.empty_cache()
+    _, total = torch.cuda.mem_get_info()
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 2**26) / total)
+    try:
+        with pytest.raises(Exception, match="does not fit the memory of cuda:0: choose a smaller --batch-size"):
+            run(quick("fafi", encoder="resnet50", epochs=1), tmp_path / "run", Execution(device="cuda:0"), Watch())
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
