@@ -20,8 +20,8 @@ class Task:
     seed: int = 1
 
     def normalise(self, pixels: Tensor) -> Tensor:
-        """Pixels in [0, 1], (B, channels, H, W), to zero mean and unit deviation."""
-        return (pixels - channels(self.mean, pixels.device)) / channels(self.std, pixels.device)
+        """Pixels in [0, 1], (B, channels, H, W), to zero mean and unit deviation, channels last in memory."""
+        return channels_last((pixels - channels(self.mean, pixels.device)) / channels(self.std, pixels.device))
 
     def prepare(self, images: Tensor) -> Tensor:
         """uint8 images as stored to what an encoder reads, without augmentation."""
@@ -32,3 +32,17 @@ class Task:
 def channels(values: tuple[float, ...], device: torch.device) -> Tensor:
     """One value for each channel, (1, channels, 1, 1), made once for each device: a captured step copies nothing."""
     return torch.tensor(values, device=device).view(1, -1, 1, 1)
+
+
+def channels_last(images: Tensor) -> Tensor:
+    """The same images with their channels last in memory: the order in which convolutions are fastest.
+
+    Images of one channel look the same in both orders, and torch would go on in the other one: their strides must say
+    which it is.
+
+    >>> channels_last(torch.zeros(2, 1, 8, 8)).stride()
+    (64, 1, 8, 1)
+    """
+    if images.shape[1] == 1:
+        return images.contiguous().view(len(images), *images.shape[2:], 1).permute(0, 3, 1, 2)
+    return images.contiguous(memory_format=torch.channels_last)

@@ -26,6 +26,7 @@ class Case:
     clients: int = 5
     side_by_side: int = 1  # lanes on a GPU, worker processes on a CPU
     fused: bool = False  # BatchNorm and what follows it as one kernel, on a GPU
+    precision: Literal["fp32", "bf16"] | None = None  # of the encoder in training; None: the default of the device
 
     @property
     def name(self) -> str:
@@ -42,6 +43,7 @@ class Case:
             batch_size=self.batch_size,
             epochs=epochs,
             schedule="constant",
+            precision=self.precision,
         )
 
 
@@ -52,10 +54,10 @@ def cases_on_gpu(quick: bool) -> list[Case]:
     for batch in (512, 64):
         base = Case(f"resnet18-{batch}", "published", "published", data, "resnet18", batch)
         found += _references(base)
-        for lanes in (1, base.clients):
+        for lanes in (1, 2, base.clients):
             ours = replace(base, row=f"lanes-{lanes}", loop="fedshot", side_by_side=lanes)
             fused = replace(ours, row=f"{ours.row}-fused", fused=True)
-            found += [fused] if quick else [ours, fused]
+            found += [fused] if quick or lanes == 2 else [ours, fused]
     return found
 
 
@@ -70,6 +72,7 @@ def cases_on_cpu(quick: bool, cores: int, root: Path | None = None) -> list[Case
         found += _references(base)
         for workers in sorted({1, min(cores, base.clients)}):
             found.append(replace(base, row=f"workers-{workers}", loop="fedshot", side_by_side=workers))
+        found.append(replace(found[-1], row=f"{found[-1].row}-bf16", precision="bf16"))
     return found
 
 

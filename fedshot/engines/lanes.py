@@ -66,18 +66,21 @@ def train_in_lanes(jobs: Iterator[Job], place: Place, told: Told) -> Iterator[Do
     device = torch.device(place.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    crew = Crew(jobs, place, told)
-    with one_thread(device):
-        while crew.staff():
-            moved = False
-            for lane in list(crew.busy):
-                outcome = lane.advance()
-                if isinstance(outcome, bool):
-                    moved |= outcome
-                elif (done := crew.ended(lane, outcome)) is not None:
-                    yield done
-            if not moved:
-                time.sleep(2e-5)  # every lane waits for the device
+    crew, tries_algorithms = Crew(jobs, place, told), torch.backends.cudnn.benchmark
+    try:
+        with one_thread(device):
+            while crew.staff():
+                moved = False
+                for lane in list(crew.busy):
+                    outcome = lane.advance()
+                    if isinstance(outcome, bool):
+                        moved |= outcome
+                    elif (done := crew.ended(lane, outcome)) is not None:
+                        yield done
+                if not moved:
+                    time.sleep(2e-5)  # every lane waits for the device
+    finally:
+        torch.backends.cudnn.benchmark = tries_algorithms
 
 
 class Crew:
@@ -88,15 +91,17 @@ class Crew:
         self.device = torch.device(place.device)
         self.busy: list[Lane] = []
         self.free: list[Lane] = []
-        self.again: deque[Job] = deque()
-        self.limit = place.lanes or _MOST_LANES
+        self.again: deque[Job] = deque()  # jobs that ran out of memory beside others
+        self.exhausted = False
+        self.limit: int | None = None  # of busy lanes, once the first one has shown what a lane needs
         self.before = _reserved(self.device)
 
     def staff(self) -> bool:
         """Gives jobs to free lanes; whether there is anything left to do."""
-        while len(self.busy) < self._room():
+        while not self.exhausted and len(self.busy) < self._room():
             job = self.again.popleft() if self.again else next(self.jobs, None)
             if job is None:
+                self.exhausted = True
                 break
             lane = self.free.pop() if self.free else Lane(self.place)
             if lane.stream:
@@ -106,23 +111,19 @@ class Crew:
         return bool(self.busy)
 
     def _room(self) -> int:
-        """How many lanes may be busy now: one until it has shown what it needs, then as many as pay and fit."""
+        """How many lanes may be busy: one until it has shown what it needs, then as many as pay and fit."""
         if self.device.type == "cpu" or not self.busy:
             return 1
-        first = self.busy[0]
-        if first.steps < _WARM_STEPS and not self.free and len(self.busy) == 1:
-            return 1
-        wanted = self.limit
-        if self.place.lanes is None and first.job is not None:
-            wanted = min(wanted, max(2, _IMAGES_AT_ONCE // (first.job.spec.batch_size or _IMAGES_AT_ONCE)))
-        return min(wanted, len(self.busy) + self._more_that_fit())
+        if self.limit is None and self.busy[0].steps >= _WARM_STEPS:
+            free, _ = torch.cuda.mem_get_info(self.device)
+            each = max(1, _reserved(self.device) - self.before)
+            self.limit = min(self.place.lanes or self._lanes_that_pay(), 1 + int(0.9 * free) // each)
+        return self.limit or 1
 
-    def _more_that_fit(self) -> int:
-        """How many further lanes the device's memory holds, each taking as much as those that are busy."""
-        reserved = _reserved(self.device)
-        each = max(1, (reserved - self.before) // max(1, len(self.busy) + len(self.free)))
-        free, _ = torch.cuda.mem_get_info(self.device)
-        return len(self.free) + int(0.9 * free) // each
+    def _lanes_that_pay(self) -> int:
+        """Two hide each other's waits where a batch fills the device; small batches need more to fill it."""
+        batch = self.busy[0].job.spec.batch_size if self.busy[0].job else None
+        return min(_MOST_LANES, max(2, _IMAGES_AT_ONCE // (batch or _IMAGES_AT_ONCE)))
 
     def ended(self, lane: Lane, outcome: ClientSummary | Exception) -> Done | None:
         """How a lane's job ended; None for one that must be tried again with fewer beside it."""
@@ -136,7 +137,7 @@ class Crew:
             self.free.clear()
             torch.cuda.empty_cache()
             if self.busy:
-                self.limit = len(self.busy)
+                self.limit, self.exhausted = len(self.busy), False
                 self.again.append(job)
                 return None
             return job, UserError(

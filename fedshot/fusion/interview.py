@@ -4,7 +4,6 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
-import torch
 from torch import Tensor
 
 from fedshot.fusion.memory import ASKED_BYTES, OnDemand
@@ -69,9 +68,7 @@ class Interview:
         return self._everything
 
     def _ask(self, group: Sequence[slice], names: Collection[str]) -> dict[str, list[Outputs]]:
-        # models are loaded with weights in this order of memory, which makes convolutions faster
-        order = torch.channels_last
-        batches = [self._task.prepare(self._images[batch]).contiguous(memory_format=order) for batch in group]
+        batches = [self._task.prepare(self._images[batch]) for batch in group]
         encoded: Encoded = WeakKeyDictionary()
         said: dict[Panel, list[Outputs]] = {}
         for name in names:

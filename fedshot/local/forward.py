@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from fedshot.local.half import HalfWeights
 from fedshot.local.views import Recipe, view
 from fedshot.models.encoder import Encoder
 from fedshot.models.layers import FUSED
@@ -23,15 +24,21 @@ def inputs_of(images: Tensor, draws: Tensor, recipe: Recipe, plain: bool, task: 
     else:
         views = draws.shape[1] // len(images)
         inputs = task.normalise(view(images.repeat(views, 1, 1, 1), draws, recipe))
-    if plain:
-        inputs = torch.cat([inputs, task.prepare(images)])
-    return inputs.contiguous(memory_format=torch.channels_last)
+    return torch.cat([inputs, task.prepare(images)]) if plain else inputs
 
 
-def encode(encoder: Encoder, inputs: Tensor, precision: str, fused: bool = False) -> Tensor:
-    """Raw features in float32, for training; the encoder computes in the precision asked for."""
+def encode(
+    encoder: Encoder, inputs: Tensor, precision: str, fused: bool = False, half: HalfWeights | None = None
+) -> Tensor:
+    """Raw features in float32, for training; the encoder computes in the precision asked for.
+
+    Args:
+        half: the encoder's weights in bf16, where they are not left to autocast.
+    """
     before = FUSED.set(fused)
     try:
+        if half is not None:
+            return half.encode(encoder, inputs).float()
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=precision == "bf16"):
             return encoder(inputs).float()
     finally:

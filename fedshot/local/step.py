@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fedshot.local.counterparts import counterparts
 from fedshot.local.forward import encode, inputs_of
+from fedshot.local.half import HalfWeights
 from fedshot.local.objective import Objective, Step
 from fedshot.local.optimise import clip_gradients, make_optimiser, parameter_groups, set_rates
 from fedshot.local.telemetry import EpochLog
@@ -28,6 +29,7 @@ class Training:
         device = client.train.labels.device
         self.client, self.views, self.spec, self.fused = client, views, spec, fused
         self.objective = replace(objective, weighting=objective.weighting.to(device))
+        self.half = HalfWeights(client.model.encoder) if fused and spec.precision == "bf16" else None
         self.groups = parameter_groups(client.model, self.objective.weighting, spec, device)
         self.optimiser = make_optimiser(self.groups, spec)
         self.log = EpochLog(client.model, self.objective)
@@ -72,6 +74,8 @@ class Training:
             report = weighting.report(base, align, self.progress)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
+        if self.half is not None:
+            self.half.widen_gradients()
         norm, factor = clip_gradients(self.groups, self.spec)
         self.log.add(base, align, terms, report, norm, factor)
         self.optimiser.step()
@@ -85,7 +89,7 @@ class Training:
         images, labels = self.images[batch], self.labels[batch]
         draws = draw(views.augmented * size, client.augmentation, self.draws)
         inputs = inputs_of(images, draws, client.augmentation, views.plain, client.task, self.fused)
-        features = encode(client.model.encoder, inputs, self.spec.precision or "fp32", self.fused)
+        features = encode(client.model.encoder, inputs, self.spec.precision or "fp32", self.fused, self.half)
         logits = client.model.head(features)  # losses are computed in float32
         seen = views.augmented * size
         return Step(

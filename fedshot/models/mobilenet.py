@@ -4,7 +4,7 @@ import math
 
 from torch import Tensor, nn
 
-from fedshot.models.encoder import Encoder
+from fedshot.models.encoder import Encoder, mean_over_positions
 from fedshot.models.layers import ConvNorm
 from fedshot.models.wiring import Wiring, not_wired
 
@@ -60,7 +60,7 @@ class MobileNetV2(Encoder):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.layers(images).mean(dim=(2, 3))  # (B, 1280)
+        return mean_over_positions(self.layers(images))  # (B, 1280)
 
     def wiring(self) -> Wiring:
         raise not_wired("mobilenet_v2")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from fedshot.models.encoder import Encoder
+from fedshot.models.encoder import Encoder, mean_over_positions
 from fedshot.models.layers import ConvNorm, Residual, basic_block, bottleneck
 from fedshot.models.wiring import FEATURES, Wiring
 
@@ -31,7 +31,7 @@ class ResNet(Encoder):
 
     def forward(self, images: Tensor) -> Tensor:
         maps = self.stages(self.stem(images))  # (B, width, h, w)
-        return maps.mean(dim=(2, 3))  # (B, width)
+        return mean_over_positions(maps)  # (B, width)
 
     def wiring(self) -> Wiring:
         group = "stem"

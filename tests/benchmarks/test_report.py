@@ -105,10 +105,10 @@ def test_the_scaling_is_a_table_and_a_figure(tmp_path):
 
 def test_cases_of_a_gpu():
     cases = cases_on_gpu(quick=False)
-    assert len({case.name for case in cases}) == len(cases) == 12
+    assert len({case.name for case in cases}) == len(cases) == 14
     for workload in ("resnet18-512", "resnet18-64"):
         rows = [case.row for case in cases if case.workload == workload]
-        assert rows == ["published", "eager", "lanes-1", "lanes-1-fused", "lanes-5", "lanes-5-fused"]
+        assert rows == ["published", "eager", "lanes-1", "lanes-1-fused", "lanes-2-fused", "lanes-5", "lanes-5-fused"]
     assert all((case.data, case.clients) == ("synthetic", 5) for case in cases)
     assert all(case.fused for case in cases_on_gpu(quick=True) if case.loop == "fedshot")
 
@@ -116,7 +116,8 @@ def test_cases_of_a_gpu():
 def test_cases_of_a_cpu_say_which_data_they_took(tmp_path):
     made = cases_on_cpu(quick=False, cores=8, root=tmp_path)
     assert {case.data for case in made} == {"digits", "synthetic:images=5000"}
-    assert [case.side_by_side for case in made if case.loop == "fedshot"] == [1, 5, 1, 5]
+    assert [case.side_by_side for case in made if case.loop == "fedshot"] == [1, 5, 5, 1, 5, 5]
+    assert [case.precision for case in made if case.loop == "fedshot"] == [None, None, "bf16"] * 2
     (tmp_path / "cifar10.npz").write_bytes(b"")
     found = cases_on_cpu(quick=False, cores=1, root=tmp_path)
     assert {case.data for case in found} == {"digits", "cifar10:images=5000"}
@@ -125,6 +126,7 @@ def test_cases_of_a_cpu_say_which_data_they_took(tmp_path):
         "cifar10/published",
         "cifar10/eager",
         "cifar10/workers-1",
+        "cifar10/workers-1-bf16",
     ]
     with pytest.raises(UserError, match="unknown case 'digts': did you mean 'digits'"):
         choose(found, ["digts"])

@@ -1,0 +1,62 @@
+"""bf16 copies of an encoder's matrices, all made by one kernel a step where autocast takes one for each of them."""
+
+import torch
+from torch import Tensor, nn
+
+from fedshot.models.encoder import Encoder
+
+
+class HalfWeights:
+    """Weights of convolutions and linear maps, laid side by side in memory in float32, with a bf16 copy that trains.
+
+    Rounding is autocast's: weights are rounded for the forward pass, gradients come back in bf16 and are widened.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        layers = {name: m for name, m in encoder.named_modules() if isinstance(m, nn.Conv2d | nn.Linear)}
+        self._weights = {f"{name}.weight": layer.weight for name, layer in layers.items()}
+        sizes = [weight.numel() for weight in self._weights.values()]
+        some = next(encoder.parameters())
+        self._full = some.new_empty(sum(sizes))
+        self._half = torch.empty_like(self._full, dtype=torch.bfloat16)
+        self._slopes = torch.empty_like(self._full)
+        self._copies: dict[str, Tensor] = {}
+        for (name, weight), full, half in zip(
+            self._weights.items(), self._full.split(sizes), self._half.split(sizes), strict=True
+        ):
+            placed = _like(weight, full)
+            placed.copy_(weight.detach())
+            weight.data = placed
+            self._copies[name] = _like(weight, half).requires_grad_()
+
+    def encode(self, encoder: Encoder, inputs: Tensor) -> Tensor:
+        """The encoder with its weights rounded to bf16."""
+        with torch.no_grad():
+            self._half.copy_(self._full)
+        for copy in self._copies.values():
+            copy.grad = None
+        with torch.autocast(inputs.device.type, torch.bfloat16):
+            return torch.func.functional_call(encoder, self._copies, (inputs,))
+
+    @torch.no_grad()
+    def widen_gradients(self) -> None:
+        """Gives the float32 weights the gradients that their copies got."""
+        found = {name: copy.grad for name, copy in self._copies.items() if copy.grad is not None}
+        if not found:
+            return
+        flat = [_flat(grad, self._weights[name]) for name, grad in found.items()]
+        slopes = self._slopes[: sum(map(len, flat))]
+        slopes.copy_(torch.cat(flat))
+        for name, region in zip(found, slopes.split([len(part) for part in flat]), strict=True):
+            self._weights[name].grad = _like(self._weights[name], region)
+
+
+def _like(weight: Tensor, region: Tensor) -> Tensor:
+    """A stretch of memory seen with the shape and the order of axes of a weight."""
+    return region.as_strided(weight.shape, weight.stride(), region.storage_offset())
+
+
+def _flat(grad: Tensor, weight: Tensor) -> Tensor:
+    """A gradient's values in the order in which the weight lies in memory."""
+    ordered = grad if grad.stride() == weight.stride() else torch.empty_like(weight, dtype=grad.dtype).copy_(grad)
+    return ordered.as_strided((ordered.numel(),), (1,))
