@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from fedshot.engines import Job, Place, Watch, train_jobs
+from fedshot.engines import Job, Place, Watch, too_large, train_jobs
 from fedshot.evaluate import Alone, Metrics, evaluate_with_members
 from fedshot.local.work import forget_peak_memory, one_thread, peak_memory
 from fedshot.record import ClientRecord, Cost, Final, Point, Record, commit, read_record, versions
@@ -64,11 +64,14 @@ def run_all(
     watch: Watch = SILENT,
 ) -> list[Record | Exception]:
     """Many experiments, in the order asked; their clients share the workers. One that fails stops no other."""
-    settings = [prepare(spec, execution.data_root, execution.devices[0]) for spec, _ in requests]
     folders = [RunFolder(out) for _, out in requests]
-    for setting, folder in zip(settings, folders, strict=True):
-        folder.check(setting.spec)
-        setting.rehearse()
+    try:
+        settings = [prepare(spec, execution.data_root, execution.devices[0]) for spec, _ in requests]
+        for setting, folder in zip(settings, folders, strict=True):
+            folder.check(setting.spec)
+            setting.rehearse()
+    except torch.OutOfMemoryError:
+        raise too_large("a data set with a model", execution.devices[0]) from None
     for setting, folder in zip(settings, folders, strict=True):
         folder.begin(setting.spec, execution.resume)
     outcomes: dict[int, Record | Exception] = {i: r for i, f in enumerate(folders) if (r := read_record(f.record))}
@@ -81,6 +84,8 @@ def run_all(
         if index not in outcomes:
             try:
                 outcomes[index] = finish_run(settings[index], folders[index])
+            except torch.OutOfMemoryError:
+                outcomes[index] = too_large("the fusion", execution.devices[0])
             except Exception as error:
                 outcomes[index] = error
         watch.finished(index, outcomes[index])

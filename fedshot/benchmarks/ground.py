@@ -1,6 +1,7 @@
 """Where is measured and for how long, and what every measurement needs of it."""
 
 import gc
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,10 +22,10 @@ class Ground:
     data_root: Path | None = None
 
     def execution(self, side_by_side: int | None, fused: bool) -> Execution:
-        """The package on this ground: so many lanes on a GPU, worker processes on a CPU; None lets it choose lanes."""
+        """The package on this ground: so many lanes on a GPU, worker processes on a CPU; None: as it chooses itself."""
         if self.device.type == "cuda":
             return Execution(self.data_root, str(self.device), lanes=side_by_side, fused=fused)
-        return Execution(self.data_root, str(self.device), workers=side_by_side or 1)
+        return Execution(self.data_root, str(self.device), workers=side_by_side or os.cpu_count() or 1)
 
 
 def expected_speed(setting: Setting, ground: Ground) -> float:

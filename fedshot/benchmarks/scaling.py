@@ -10,6 +10,8 @@ from fedshot.setting import prepare
 from fedshot.spec import Spec, make_spec
 
 _FEWEST_CLIENTS = 5
+_BATCH = 32
+_FEWEST_EPOCHS = {"cpu": 2, "cuda": 20}  # a client's first ones hold its start, and real runs have 50 and more
 _TEST_IMAGES = 100  # the server asks every client's model about each of them
 
 
@@ -32,7 +34,7 @@ class Point:
             clients=self.clients,
             recipe="iid",
             encoder="cnn",
-            batch_size=32,
+            batch_size=_BATCH,
             epochs=epochs,
         )
 
@@ -42,10 +44,12 @@ def scaling_points(on_gpu: bool, quick: bool) -> list[Point]:
 
     What needs most memory comes last: a process does not give back all that it once had.
 
+    Every client has a full batch of images at least: smaller ones would cost more for their batches, not their number.
+
     >>> [(point.clients, point.images) for point in scaling_points(on_gpu=False, quick=True)]
-    [(5, 500), (5, 1000), (20, 1000), (100, 1000)]
+    [(5, 1600), (5, 3200), (20, 3200), (100, 3200)]
     """
-    images = (1_000 if quick else 5_000) * (10 if on_gpu else 1)
+    images = _BATCH * (100 if quick else 1_000) * (2 if on_gpu else 1)
     sizes = (images // 2, images) if quick else (images // 4, images // 2, images, 2 * images)
     clients = (20, 100) if quick else (20, 100, 1000)
     return [*(Point(_FEWEST_CLIENTS, size) for size in sizes), *(Point(each, images) for each in clients)]
@@ -59,7 +63,7 @@ def scaling_rows(points: Sequence[Point], ground: Ground, begins: Callable[[str]
     speed = expected_speed(trial, ground)
     for point in points:
         begins(point.name)
-        epochs = max(1, round(ground.seconds * speed / point.images))
+        epochs = max(_FEWEST_EPOCHS[ground.device.type], round(ground.seconds * speed / point.images))
         yield _row(point, epochs, trial.method.views.augmented, ground)
         release_memory(ground.device)
 

@@ -5,11 +5,11 @@ Results do not depend on which: every client draws from its own streams and, on 
 
 from collections.abc import Iterator, Sequence
 
-from fedshot.engines.job import Done, Job, Place, Told, Watch, WorkerLost
+from fedshot.engines.job import Done, Job, Place, Told, Watch, WorkerLost, too_large
 from fedshot.engines.lanes import train_in_lanes
 from fedshot.engines.workers import train_in_workers
 
-__all__ = ["Job", "Place", "Watch", "WorkerLost", "train_jobs"]
+__all__ = ["Job", "Place", "Watch", "WorkerLost", "too_large", "train_jobs"]
 
 
 def train_jobs(jobs: Sequence[Job], places: Sequence[Place], told: Told) -> Iterator[Done]:

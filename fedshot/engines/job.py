@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedshot.errors import UserError
 from fedshot.spec import Spec
 from fedshot.store import ClientSummary
 
@@ -39,6 +40,14 @@ Done = tuple[Job, ClientSummary | Exception]  # how a job ended
 
 class WorkerLost(RuntimeError):
     """A process or a device stopped in the middle of its work. Finished clients are on disk."""
+
+
+def too_large(what: str, device: str) -> UserError:
+    """The error of something that a device's memory does not hold."""
+    return UserError(
+        f"{what} does not fit the memory of {device}: choose a smaller --batch-size or --encoder; finished clients are "
+        "kept, --resume goes on"
+    )
 
 
 class Watch:

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import torch
 
-from fedshot.engines.job import Done, Job, Place, Told, WorkerLost
-from fedshot.errors import UserError
+from fedshot.engines.job import Done, Job, Place, Told, WorkerLost, too_large
 from fedshot.local.train import Bench
 from fedshot.local.work import client_work, one_thread
 from fedshot.setting import Setting, prepare
@@ -140,10 +139,7 @@ class Crew:
                 self.limit, self.exhausted = len(self.busy), False
                 self.again.append(job)
                 return None
-            return job, UserError(
-                f"client {job.client} does not fit the memory of {self.place.device}: choose a smaller --batch-size "
-                "or encoder; finished clients are kept, --resume goes on"
-            )
+            return job, too_large(f"client {job.client}", self.place.device)
         if isinstance(outcome, RuntimeError) and "CUDA error" in str(outcome):
             said = str(outcome).partition("\n")[0]
             raise WorkerLost(f"{self.place.device} stopped answering ({said}); finished clients are kept") from outcome

@@ -55,11 +55,15 @@ def _pairs(ours: Any, theirs: Any, met: dict[int, tuple[Any, Any]]) -> Iterator[
             raise _Differ
         yield ours, theirs
         return
+    if isinstance(ours, dict) and list(ours) != list(theirs):
+        raise _Differ
     parts = list(_parts(ours)), list(_parts(theirs))
     if len(parts[0]) != len(parts[1]):
         raise _Differ
     for part, counterpart in zip(*parts, strict=True):
-        yield from _pairs(part, counterpart, met)
+        empty = isinstance(part, dict) and not part and part == counterpart  # as most parts of a module are
+        if not empty:
+            yield from _pairs(part, counterpart, met)
 
 
 def _parts(value: Any) -> Iterator[Any]:
@@ -69,7 +73,6 @@ def _parts(value: Any) -> Iterator[Any]:
     elif isinstance(value, set | frozenset):
         yield from sorted(value, key=repr)
     elif isinstance(value, dict):
-        yield from value.keys()
         yield from value.values()
     elif isinstance(value, types.FunctionType):
         yield value.__code__  # the same object for two closures of one definition

@@ -117,7 +117,7 @@ def test_scaling(call, monkeypatch):
     assert status == 0 and err.count("s / 10⁶ views") == 3
     (file,) = files()
     rows = json.loads(file.read_text())["scaling"]
-    assert [(row["clients"], row["images"], row["epochs"]) for row in rows] == [(2, 20, 1), (2, 40, 1), (4, 40, 1)]
+    assert [(row["clients"], row["images"], row["epochs"]) for row in rows] == [(2, 20, 2), (2, 40, 2), (4, 40, 2)]
     assert all(row["seconds_per_million_views"] > 0 and row["error"] is None for row in rows)
     assert all(0 < row["training_memory_bytes"] <= row["whole_memory_bytes"] for row in rows)
     assert file.with_suffix(".svg").exists() and file.with_suffix(".png").exists() and ".svg" in out

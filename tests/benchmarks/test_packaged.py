@@ -73,7 +73,7 @@ def test_a_run_is_timed_from_outside(case: Case):
     assert len(steady_epochs(timed.stamps, side_by_side=1)) == 2 * (FEWEST_EPOCHS - packaged.UNCOUNTED_EPOCHS)
 
 
-@pytest.mark.parametrize(("on_gpu", "images"), [(False, 5_000), (True, 50_000)])
+@pytest.mark.parametrize(("on_gpu", "images"), [(False, 32_000), (True, 64_000)])
 def test_points_of_the_scaling(on_gpu, images):
     points = scaling_points(on_gpu, quick=False)
     assert [p.clients for p in points if p.images == images] == [5, 20, 100, 1000]
