@@ -10,7 +10,7 @@ import torch
 
 from fedshot.engines import Job, Place, Watch, too_large, train_jobs
 from fedshot.evaluate import Alone, Metrics, evaluate_with_members
-from fedshot.local.work import forget_peak_memory, one_thread, peak_memory
+from fedshot.local.work import CHECKPOINT_SECONDS, forget_peak_memory, one_thread, peak_memory
 from fedshot.record import ClientRecord, Cost, Final, Point, Record, commit, read_record, versions
 from fedshot.server import Received, fuse_and_score, receive, sent
 from fedshot.setting import Setting, prepare
@@ -29,6 +29,7 @@ class Execution:
     lanes: int | None = None  # clients side by side on each GPU; None: as many as pay
     captured: bool = True  # on a GPU a step is recorded once and replayed
     fused: bool = True  # on a GPU BatchNorm and what follows it are one kernel
+    checkpoint_seconds: float = CHECKPOINT_SECONDS  # between two files from which an interrupted client goes on
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -41,7 +42,7 @@ class Execution:
     def places(self) -> list[Place]:
         """Where clients are trained, one process each."""
         devices = self.devices * self.workers if self.devices == ("cpu",) else self.devices
-        return [Place(device, self.lanes, self.captured, self.fused) for device in devices]
+        return [Place(d, self.lanes, self.captured, self.fused, self.checkpoint_seconds) for d in devices]
 
 
 SILENT = Watch()

@@ -30,7 +30,8 @@ class RunFolder:
     """The files of one run.
 
     spec.json, record.json, telemetry.jsonl, and for each client clients/K/: upload.safetensors (all sections),
-    at_EPOCH.safetensors (snapshots, until they are scored), telemetry.jsonl, client.json.
+    at_EPOCH.safetensors (snapshots, until they are scored), checkpoint.safetensors (while a long client is under way),
+    telemetry.jsonl, client.json.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,6 +51,10 @@ class RunFolder:
     def upload(self, number: int, epoch: int | None = None) -> Path:
         """The final upload of a client, or its snapshot after an epoch."""
         return self.client(number) / ("upload.safetensors" if epoch is None else f"at_{epoch}.safetensors")
+
+    def checkpoint(self, number: int) -> Path:
+        """Where a client under way was last."""
+        return self.client(number) / "checkpoint.safetensors"
 
     @property
     def spec(self) -> Path:

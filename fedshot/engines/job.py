@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedshot.errors import UserError
+from fedshot.local.work import CHECKPOINT_SECONDS
 from fedshot.spec import Spec
 from fedshot.store import ClientSummary
 
@@ -32,6 +33,7 @@ class Place:
     lanes: int | None = None  # None: as many as pay, on a GPU; one on a CPU
     captured: bool = True  # whether a step is recorded once and replayed, on a GPU
     fused: bool = True  # whether BatchNorm and what follows it are one kernel, on a GPU
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
 
 
 Told = Callable[[Job, int], None]  # what an engine tells while it works: a job has finished an epoch

@@ -1,14 +1,14 @@
 """Clients side by side on one device: each in a lane of its own, a stream of the GPU with its captured steps.
 
 One thread of the host goes round the lanes and lets each launch its next step; the device works on all of them at once.
-On a CPU there is one lane and nothing to capture. Results do not depend on how many lanes there are: every client draws
-from its own streams and touches nothing of the others.
+On a CPU nothing is captured and lanes gain nothing: there is one unless more are asked for. Results do not depend on
+how many there are: every client draws from its own streams and touches nothing of the others.
 """
 
 import time
 from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -30,26 +30,40 @@ class Lane:
     """A place for one client at a time."""
 
     def __init__(self, place: Place) -> None:
-        device = torch.device(place.device)
-        self.bench = Bench(place.captured, place.fused)
+        device, self.place = torch.device(place.device), place
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.job: Job | None = None
         self.work: Generator[bool, None, ClientSummary] | None = None
         self.steps = 0
+        self.forget()
 
-    def begin(self, job: Job, device: str, told: Told) -> None:
-        setting = _setting(job.spec.model_dump_json(), job.data_root, device)
-        self.job, self.steps = job, 0
-        self.work = client_work(setting, job.client, RunFolder(job.folder), partial(told, job), self.bench)
+    def begin(self, job: Job, told: Told) -> None:
+        """Takes a job; nothing is done before the lane advances."""
+        if self.stream:
+            self.stream.wait_stream(torch.cuda.current_stream())  # the data may still be on their way
+        self.job, self.steps, self.work = job, 0, self._work(job, told)
 
-    def current(self) -> AbstractContextManager[object]:
-        return torch.cuda.stream(self.stream) if self.stream else nullcontext()
+    def _work(self, job: Job, told: Told) -> Generator[bool, None, ClientSummary]:
+        setting = _setting(job.spec.model_dump_json(), job.data_root, self.place.device)
+        tell, folder = partial(told, job), RunFolder(job.folder)
+        return (yield from client_work(setting, job.client, folder, tell, self.bench, self.place.checkpoint_seconds))
+
+    def end(self) -> Job:
+        """Gives the job back, ended or not."""
+        job, self.job, self.work = self.job, None, None
+        if job is None:
+            raise RuntimeError("a lane without a client has nothing to end")
+        return job
+
+    def forget(self) -> None:
+        """Drops what is kept for the next client: a broken one may have spoilt it."""
+        self.bench = Bench(self.place.captured, self.place.fused)
 
     def advance(self) -> bool | ClientSummary | Exception:
         """Launches the next step. Whether there was one, or how the client's work ended."""
         if self.work is None:
             raise RuntimeError("a lane without a client cannot advance")
-        with self.current():
+        with torch.cuda.stream(self.stream) if self.stream else nullcontext():
             try:
                 moved = next(self.work)
             except StopIteration as end:
@@ -103,15 +117,15 @@ class Crew:
                 self.exhausted = True
                 break
             lane = self.free.pop() if self.free else Lane(self.place)
-            if lane.stream:
-                lane.stream.wait_stream(torch.cuda.current_stream(self.device))  # the data may still be on their way
-            lane.begin(job, self.place.device, self.told)
+            lane.begin(job, self.told)
             self.busy.append(lane)
         return bool(self.busy)
 
     def _room(self) -> int:
         """How many lanes may be busy: one until it has shown what it needs, then as many as pay and fit."""
-        if self.device.type == "cpu" or not self.busy:
+        if self.device.type == "cpu":
+            return self.place.lanes or 1
+        if not self.busy:
             return 1
         if self.limit is None and self.busy[0].steps >= _WARM_STEPS:
             free, _ = torch.cuda.mem_get_info(self.device)
@@ -126,14 +140,15 @@ class Crew:
 
     def ended(self, lane: Lane, outcome: ClientSummary | Exception) -> Done | None:
         """How a lane's job ended; None for one that must be tried again with fewer beside it."""
-        job, lane.job, lane.work = lane.job, None, None
-        assert job is not None
+        job = lane.end()
         self.busy.remove(lane)
-        if isinstance(outcome, Exception):
-            lane = Lane(self.place)  # nothing of a broken client is used again
         self.free.append(lane)
+        if isinstance(outcome, Exception):
+            lane.forget()
         if isinstance(outcome, torch.OutOfMemoryError):
-            self.free.clear()
+            outcome.with_traceback(None)  # its frames hold the tensors that were too many
+            for idle in self.free:
+                idle.forget()
             torch.cuda.empty_cache()
             if self.busy:
                 self.limit, self.exhausted = len(self.busy), False

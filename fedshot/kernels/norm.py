@@ -1,8 +1,8 @@
 """BatchNorm, an addition and ReLU as one operation, in as few passes over memory as there can be (Triton, GPU).
 
 A residual network at 32×32 spends more time in moving the maps of BatchNorm and ReLU than in convolutions. Here a
-training step reads and writes each map nine times where torch's own kernels take about seventeen. Maps lie in memory
-channels last, so that they are matrices of M = B*H*W rows and C columns; a column is one channel.
+training step reads or writes a map 8 times where torch's own kernels do 13 times, and 12 instead of 19 times at the end
+of a residual block. Maps lie in memory channels last: they are matrices of M = B*H*W rows, and a column is a channel.
 
     y = relu((x - mean) rstd w + b + added),  mean and rstd over the M rows
 

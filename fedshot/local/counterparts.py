@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 
+_SHARED = (types.CodeType, types.ModuleType, types.BuiltinFunctionType, type)  # without a state of their own
+
 
 class _Differ(Exception):
     """The two values do not compute the same."""
@@ -33,6 +35,29 @@ def counterparts(ours: Any, theirs: Any) -> list[tuple[Tensor, Tensor]] | None:
         return list(_pairs(ours, theirs, {}))
     except _Differ:
         return None
+
+
+def tensors_in(value: Any) -> list[Tensor] | None:
+    """Every tensor that a value holds, once, in an order that depends on its build alone; None if it hides something.
+
+    >>> tensors_in({"a": (torch.tensor(1.0), "x"), "b": lambda: None})
+    [tensor(1.)]
+    """
+    try:
+        return list(_tensors(value, {}))
+    except _Differ:
+        return None
+
+
+def _tensors(value: Any, met: dict[int, Any]) -> Iterator[Tensor]:
+    if isinstance(value, (*_PLAIN, *_SHARED)) or id(value) in met:
+        return
+    met[id(value)] = value
+    if isinstance(value, Tensor):
+        yield value
+        return
+    for part in _parts(value):
+        yield from _tensors(part, met)
 
 
 def _pairs(ours: Any, theirs: Any, met: dict[int, tuple[Any, Any]]) -> Iterator[tuple[Tensor, Tensor]]:

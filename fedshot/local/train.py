@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fedshot.kernels import available
 from fedshot.local.capture import Capture, CaptureRefused
+from fedshot.local.checkpoint import Checkpoint
 from fedshot.local.objective import Objective
 from fedshot.local.step import Training
 from fedshot.local.telemetry import Row
@@ -70,7 +71,13 @@ def train(client: Client, objective: Objective, views: Views, spec: Spec, at_epo
 
 
 def steps(
-    client: Client, objective: Objective, views: Views, spec: Spec, at_epoch: AtEpoch, bench: Bench
+    client: Client,
+    objective: Objective,
+    views: Views,
+    spec: Spec,
+    at_epoch: AtEpoch,
+    bench: Bench,
+    checkpoint: Checkpoint | None = None,
 ) -> Iterator[bool]:
     """The same, one step at a time, so that others can train in between; False where it only waits for the device.
 
@@ -79,7 +86,8 @@ def steps(
     evaluates it works on a copy (`frozen_copy`), so that training is the same with and without evaluation.
     """
     training = bench.take(client, objective, views, spec)
-    for epoch in range(1, spec.epochs + 1):
+    done = checkpoint.restore(training) if checkpoint else 0
+    for epoch in range(done + 1, spec.epochs + 1):
         training.shuffle()
         for size in training.sizes:
             bench.do(size, training, partial(training.step, size))
@@ -92,6 +100,8 @@ def steps(
         if row["base_loss"] is None:
             raise TrainingDiverged(row)
         at_epoch(epoch, training.client.model, row)
+        if checkpoint:
+            checkpoint.keep(training, epoch, row)
 
 
 class Arrival:

@@ -1,13 +1,13 @@
 """One client's whole work, wherever it runs: train alone, write the one upload (and snapshots) to the run's folder."""
 
 import resource
-import time
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
 
+from fedshot.local.checkpoint import Checkpoint
 from fedshot.local.statistics import accuracy, statistics
 from fedshot.local.telemetry import Row
 from fedshot.local.train import Bench, TrainingDiverged, steps
@@ -17,6 +17,8 @@ from fedshot.models.copies import frozen_copy
 from fedshot.setting import Setting
 from fedshot.store import ClientSummary, RunFolder
 from fedshot.upload import Header, Upload, make_upload
+
+CHECKPOINT_SECONDS = 60.0  # between two files from which an interrupted client goes on
 
 
 def train_client(setting: Setting, number: int, folder: RunFolder, tell: Callable[[int], None]) -> ClientSummary:
@@ -31,7 +33,12 @@ def train_client(setting: Setting, number: int, folder: RunFolder, tell: Callabl
 
 
 def client_work(
-    setting: Setting, number: int, folder: RunFolder, tell: Callable[[int], None], bench: Bench
+    setting: Setting,
+    number: int,
+    folder: RunFolder,
+    tell: Callable[[int], None],
+    bench: Bench,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Generator[bool, None, ClientSummary]:
     """The same in steps, between which others may work; yields False where it only waits for the device."""
     client = setting.client(number)
@@ -40,12 +47,11 @@ def client_work(
         summary = ClientSummary(id=number, samples=samples, skipped=client)
         folder.finish_client(summary, [])
         return summary
-    spec, method, rows, skipped = setting.spec, setting.method, list[Row](), None
-    started = time.perf_counter()
+    spec, method, skipped = setting.spec, setting.method, None
+    checkpoint = Checkpoint(folder.checkpoint(number), checkpoint_seconds)
     forget_peak_memory(setting.device)
 
     def at_epoch(epoch: int, model: Classifier, row: Row) -> None:
-        rows.append(row)
         if epoch == spec.epochs:
             folder.write_upload(upload_of(setting, client, model, method.statistics))
         elif epoch in spec.evaluate_at:
@@ -53,20 +59,21 @@ def client_work(
         tell(epoch)
 
     try:
-        yield from steps(client, method.objective(client), method.views, spec, at_epoch, bench)
+        yield from steps(client, method.objective(client), method.views, spec, at_epoch, bench, checkpoint)
     except TrainingDiverged as end:
-        rows.append(end.row)
+        checkpoint.rows.append(end.row)
         skipped = str(end)
     summary = ClientSummary(
         id=number,
         samples=len(client.train),
         validation_samples=len(client.validation) if client.validation else 0,
-        seconds=time.perf_counter() - started,
+        seconds=checkpoint.seconds,
         peak_memory_bytes=peak_memory(setting.device),
         not_captured=bench.refusal,
         skipped=skipped,
     )
-    folder.finish_client(summary, rows)
+    folder.finish_client(summary, checkpoint.rows)
+    checkpoint.drop()
     return summary
 
 

@@ -76,6 +76,20 @@ def test_a_run_does_not_depend_on_how_many_devices_share_it(devices: str, quick:
     assert lines[0] == lines[1]
 
 
+@pytest.mark.parametrize("lanes", [2, 5])
+def test_a_run_does_not_depend_on_how_many_clients_take_turns(lanes: int, quick: Quick, tmp_path: Path) -> None:
+    spec, order = quick("aurora", epochs=3), list[tuple[int, int]]()
+
+    class Noting(Watch):
+        def epoch(self, job: Job, epoch: int) -> None:
+            order.append((job.client, epoch))
+
+    alone = run(spec, tmp_path / "alone", Execution(lanes=1))
+    turns = run(spec, tmp_path / "turns", Execution(lanes=lanes), Noting())
+    assert turns.result_sha256 == alone.result_sha256
+    assert order != sorted(order)  # they did take turns
+
+
 def test_epochs_are_told_from_worker_processes(quick: Quick, tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     list(train_jobs(jobs_of(quick("fafi"), tmp_path), [CPU, CPU], lambda job, epoch: told.append((job.client, epoch))))

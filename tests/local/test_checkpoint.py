@@ -1,0 +1,101 @@
+"""A client that was interrupted inside its run goes on as if nothing had happened."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedshot.local.train import Bench
+from fedshot.local.work import client_work, one_thread
+from fedshot.setting import prepare
+from fedshot.spec import Spec
+from fedshot.store import RunFolder
+from fedshot.upload import parse
+
+Quick = Callable[..., Spec]
+
+
+def work(spec: Spec, folder: RunFolder, until: int | None = None, seconds: float = 0.0) -> list[int]:
+    """Trains client 0 to the end, or to the first step after an epoch; the epochs that it told of."""
+    setting, told = prepare(spec), list[int]()
+    with one_thread(setting.device):
+        for _ in client_work(setting, 0, folder, told.append, Bench(), seconds):
+            if until is not None and until in told:
+                break
+    return told
+
+
+def result(folder: RunFolder) -> tuple[str, list[dict[str, Any]]]:
+    rows = (folder.client(0) / "telemetry.jsonl").read_text().splitlines()
+    return parse(folder.upload(0).read_bytes()).sha256, [json.loads(row) for row in rows]
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "sigmas": {"method": "aurora", "schedule": "cosine"},
+    "adam": {"method": "fafi", "optimizer": "adamw", "lr": 1e-3},
+    "a moving target": {"method": "sliding_anchors", "evaluate_at": (2, 5)},
+    "no momentum": {"method": "dual_head", "momentum": 0.0},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_ends_as_if_it_had_never_stopped(case: str, quick: Quick, tmp_path: Path) -> None:
+    spec = quick(epochs=5, **{"evaluate_at": (5,), **CASES[case]})
+    whole, stopped = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "stopped")
+    assert work(spec, whole) == [1, 2, 3, 4, 5]
+    work(spec, stopped, until=2)
+    work(spec, stopped, until=4)
+    assert not stopped.upload(0).exists() and stopped.checkpoint(0).exists()
+    assert work(spec, stopped) == [5]
+    assert result(stopped) == result(whole)
+    assert not stopped.checkpoint(0).exists()
+
+
+def test_quick_clients_write_nothing_in_between(quick: Quick, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    work(quick("fafi", epochs=4), folder, until=3, seconds=60.0)
+    assert not folder.checkpoint(0).exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense" * 9, None])
+def test_a_checkpoint_that_is_damaged_or_another_s_is_as_good_as_none(
+    content: bytes | None, quick: Quick, tmp_path: Path
+) -> None:
+    folder, spec = RunFolder(tmp_path / "run"), quick("fafi", epochs=3)
+    if content is None:
+        work(quick("fafi", epochs=3, encoder="resnet18"), folder, until=2)
+    else:
+        folder.checkpoint(0).parent.mkdir(parents=True)
+        folder.checkpoint(0).write_bytes(content)
+    assert work(spec, folder) == [1, 2, 3]
+    whole = RunFolder(tmp_path / "whole")
+    work(spec, whole)
+    assert result(folder) == result(whole)
+
+
+HIDING = """
+from dataclasses import replace
+
+from fedshot.local.objective import Objective, Term
+from fedshot.method import Client, Method
+from fedshot.methods.fafi import fafi
+from fedshot.methods.terms import FAFI_TERMS
+
+
+def hiding() -> Method:
+    def objective(client: Client) -> Objective:
+        count = iter(range(10**6))
+        return Objective(base=(*FAFI_TERMS, Term("count", lambda step: step.logits.mean() * next(count))))
+
+    return replace(fafi(), name="hiding", objective=objective)
+"""
+
+
+def test_an_objective_that_hides_its_state_begins_again(quick: Quick, tmp_path: Path) -> None:
+    (tmp_path / "hiding.py").write_text(HIDING)
+    folder, spec = RunFolder(tmp_path / "run"), quick(str(tmp_path / "hiding.py"), epochs=3)
+    work(spec, folder, until=2)
+    assert not folder.checkpoint(0).exists()
+    assert work(spec, folder) == [1, 2, 3]
