@@ -137,4 +137,4 @@ def _column(panels: Any, along: list[int], rows: Sequence[ScalingRow]) -> None:
         axes.set_xscale("log")
         axes.set_xticks(along, [f"{value:,}" for value in along], minor=False)
         axes.set_xticks([], minor=True)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.08 * max(axes.get_ylim()[1], *(max(line.get_ydata()) for line in axes.lines)))
