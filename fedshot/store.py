@@ -68,7 +68,7 @@ class RunFolder:
                     f"{self.path} holds a run of another spec ({', '.join(differing)} differ): "
                     "choose another --out, or remove that folder"
                 )
-        elif self.path.is_dir() and any(self.path.iterdir()):
+        elif self.path.is_dir() and any(not _half_written(file) for file in self.path.iterdir()):
             raise UserError(f"{self.path} holds something that is not a run: choose another --out")
         nearest = next(folder for folder in (self.path, *self.path.absolute().parents) if folder.exists())
         if not nearest.is_dir() or not os.access(nearest, os.W_OK):
@@ -81,7 +81,7 @@ class RunFolder:
             for file in [self.record, self.telemetry, *self.path.glob("clients/*/*")]:
                 file.unlink(missing_ok=True)
         for unfinished in self.path.rglob(".*.part"):  # of a process that was killed while it wrote
-            unfinished.unlink()
+            unfinished.unlink(missing_ok=True)  # or still writes: then the file has its name by now
         write_atomic(self.spec, spec.model_dump_json(indent=1).encode())
 
     def finished(self, number: int) -> ClientSummary | None:
@@ -130,6 +130,11 @@ def read_spec(path: Path) -> Spec:
 def differing_fields(one: Spec, other: Spec) -> list[str]:
     """Names of the fields in which two specs differ."""
     return [name for name in Spec.model_fields if getattr(one, name) != getattr(other, name)]
+
+
+def _half_written(file: Path) -> bool:
+    """Whether a file is what a killed process left of a write."""
+    return file.name.startswith(".") and file.name.endswith(".part")
 
 
 def write_atomic(path: Path, content: bytes) -> None:

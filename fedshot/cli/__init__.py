@@ -7,9 +7,13 @@ import typer
 
 from fedshot.cli.bench import bench
 from fedshot.cli.data import data_app
+from fedshot.cli.explain import explain
 from fedshot.cli.fuse import fuse
 from fedshot.cli.lists import datasets, fusions, methods
 from fedshot.cli.partition import partition
+from fedshot.cli.reproduce import reproduce
+from fedshot.cli.results import results
+from fedshot.cli.study import study
 from fedshot.cli.train import compare, run
 from fedshot.errors import UserError
 
@@ -22,12 +26,26 @@ app = typer.Typer(
     - `fedshot run fafi` trains five clients on the embedded digits and scores the fusion
     - `fedshot compare fedavg fafi etf aurora --seeds 1,2,3` makes a table and a report
     - `fedshot fuse runs/RUN` tries every fusion rule on the same uploads, without training
+    - `fedshot explain runs/RUN` says what went wrong, and why
     - `fedshot methods` lists the methods, `fedshot methods aurora` what can be set in one
     """,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (run, compare, fuse, partition, methods, datasets, fusions, bench):
+for command in (
+    run,
+    compare,
+    fuse,
+    explain,
+    partition,
+    methods,
+    datasets,
+    fusions,
+    bench,
+    study,
+    results,
+    reproduce,
+):
     app.command()(command)
 app.add_typer(data_app, name="data")
 

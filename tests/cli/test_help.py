@@ -11,6 +11,7 @@ import pytest
 from fedshot import __version__
 
 COMMANDS = ["run", "compare", "fuse", "partition", "methods", "datasets", "fusions", "bench", "data"]
+COMMANDS += ["study", "results", "explain", "reproduce"]
 
 
 def test_help_comes_within_a_second(program: Callable, tmp_path: Path) -> None:
@@ -47,7 +48,7 @@ def test_every_command_explains_itself(command: str, call: Callable) -> None:
     assert answer.err == ""
 
 
-@pytest.mark.parametrize("command", ["run", "compare", "fuse", "partition"])
+@pytest.mark.parametrize("command", ["run", "compare", "fuse", "partition", "study", "results", "explain", "reproduce"])
 def test_the_main_commands_teach_with_examples(command: str, call: Callable) -> None:
     out = call(command, "--help").out
     assert "Examples" in out

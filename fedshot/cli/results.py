@@ -1,0 +1,127 @@
+"""`fedshot results`."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedshot.errors import UserError
+
+if TYPE_CHECKING:
+    from fedshot.study.results import Results
+    from fedshot.study.sheet import Sheet
+
+Format = StrEnum("Format", ["table", "csv", "latex", "markdown", "json"])
+_MOST_PROBLEMS = 20  # lines; a study under way has many unfinished runs
+_FIGURES = ("final.accuracy", "final.worst_class_accuracy", "cost.upload_bytes", "cost.client_seconds")
+
+
+def results(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a folder of runs, studies or comparisons")],
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--where", help="conditions, as `method=fafi|etf,alpha<=0.1`; all must hold", metavar="QUERY"),
+    ] = None,
+    pivot: Annotated[
+        str | None,
+        typer.Option(
+            "--pivot", help="cells over seeds: `rows=variant,columns=alpha,value=final.accuracy`", metavar="PARTS"
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option("--columns", help="columns of a line for each run: `variant,alpha,seed,final.accuracy`"),
+    ] = None,
+    sort: Annotated[str | None, typer.Option("--sort", help="a column; with a minus before it, downwards")] = None,
+    ranks: Annotated[
+        bool, typer.Option("--ranks", help="average ranks over cells, Friedman test, critical difference")
+    ] = False,
+    figure: Annotated[
+        Path | None, typer.Option("--figure", help="with --ranks: the critical-difference diagram, .svg, .pdf or .png")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option("--against", metavar="VARIANT", help="paired differences to this method, cell by cell")
+    ] = None,
+    value: Annotated[str, typer.Option("--value", help="the figure of --ranks and --against")] = "final.accuracy",
+    format: Annotated[Format, typer.Option("--format", "-f", help="how to write it")] = Format.table,
+) -> None:
+    """Query the finished runs below a folder.
+
+    **Examples**
+
+    - `fedshot results runs/skew --pivot rows=variant,columns=alpha` mean ± deviation over seeds
+
+    - `fedshot results runs --where "method=fafi|etf,alpha<=0.1" --columns variant,alpha,seed,accuracy --sort -accuracy`
+
+    - `fedshot results runs/skew --pivot rows=variant,columns=alpha --format latex`
+
+    - `fedshot results runs/skew --ranks --figure ranks.pdf`
+    """
+    from fedshot.study.results import load_results
+
+    if sum(bool(way) for way in (pivot, columns, ranks, against)) > 1:
+        raise UserError("choose one of --pivot, --columns, --ranks and --against")
+    if figure and not ranks:
+        raise UserError("--figure does nothing without --ranks")
+    found = load_results(folder)
+    for problem in found.problems[:_MOST_PROBLEMS]:
+        print(f"fedshot: left out: {problem}", file=sys.stderr)
+    if (more := len(found.problems) - _MOST_PROBLEMS) > 0:
+        print(f"fedshot: left out: {more} more", file=sys.stderr)
+    for query in where or []:
+        found = found.where(query)
+    if not found.rows:
+        raise UserError(f"no run below {folder} satisfies --where {' '.join(where or [])}")
+    found = found.sort(sort) if sort else found
+    if ranks:
+        sheet = _ranks(found, found.column(value), figure)
+    elif against:
+        sheet = _differences(found, against, found.column(value))
+    else:
+        sheet = _runs(found, pivot, columns, full=format in (Format.csv, Format.json))
+    _print(sheet, format)
+
+
+def _runs(found: "Results", pivot: str | None, columns: str | None, full: bool) -> "Sheet":
+    from fedshot.study.query import names, parse_pivot
+    from fedshot.study.tables import flat_sheet, pivot_sheet
+
+    if pivot:
+        return pivot_sheet(found.pivot(*parse_pivot(pivot)))
+    if columns:
+        return flat_sheet(found, [found.column(name) for name in names(columns)])
+    if full:
+        return flat_sheet(found, found.columns)
+    differing = [name for name in found.varying() if name != "method" and not name.startswith("option.")]
+    return flat_sheet(found, ["variant", *differing, "seed", *_FIGURES])
+
+
+def _ranks(found: "Results", value: str, figure: Path | None) -> "Sheet":
+    from fedshot.study.diagram import save_diagram
+    from fedshot.study.ranks import rank
+    from fedshot.study.tables import rank_sheet
+
+    ranks = rank(found, value)
+    if figure:
+        save_diagram(ranks, figure)
+    return rank_sheet(ranks, value)
+
+
+def _differences(found: "Results", reference: str, value: str) -> "Sheet":
+    from fedshot.study.ranks import differences
+    from fedshot.study.tables import difference_sheet
+
+    return difference_sheet(differences(found, reference, value), reference, value)
+
+
+def _print(sheet: "Sheet", format: Format) -> None:
+    from fedshot.study.sheet import TEXTS, as_table
+
+    if format is Format.table:
+        from rich.console import Console
+
+        Console().print(as_table(sheet))
+    else:
+        typer.echo(TEXTS[format.value](sheet))

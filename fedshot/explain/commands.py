@@ -1,0 +1,82 @@
+"""Commands to try: a spec run again with something changed, its uploads fused otherwise."""
+
+import shlex
+from collections.abc import Mapping
+
+from fedshot.spec import Spec
+
+_FLAGS = {
+    "data": "--data",
+    "clients": "--clients",
+    "recipe": "--recipe",
+    "alpha": "--alpha",
+    "classes_per_client": "--classes-per-client",
+    "partition_file": "--partition-file",
+    "validation": "--validation",
+    "encoder": "--encoder",
+    "epochs": "--epochs",
+    "batch_size": "--batch-size",
+    "fusion": "--fusion",
+    "seed": "--seed",
+}
+_LEFT_OUT = ("evaluate_at", "augmentation", "precision", "fusion")  # chosen anew by the data set, device or method
+
+
+def command(*words: object) -> str:
+    """What to type, in backticks.
+
+    >>> command("fuse", "my runs/a", "-f", "moments")
+    "`fedshot fuse 'my runs/a' -f moments`"
+    """
+    return f"`{shlex.join(['fedshot', *map(str, words)])}`"
+
+
+def again(spec: Spec, changes: Mapping[str, object]) -> str:
+    """What to type for the same run with other settings, in backticks.
+
+    Args:
+        changes: by name; `method` for another method (which leaves the options of this one behind), the fields of Spec,
+            and options of the method.
+
+    >>> again(Spec(method="etf_decoupled", epochs=30, clip_scope="joint"), {"method": "aurora", "seed": 2})
+    '`fedshot run aurora --epochs 30 --seed 2 --set clip_scope=joint`'
+    """
+    method = str(changes.get("method", spec.method))
+    kept = {name: getattr(spec, name) for name in Spec.model_fields if name not in ("method", "options", "files")}
+    kept = {
+        name: value
+        for name, value in kept.items()
+        if value != Spec.model_fields[name].default and name not in _LEFT_OUT
+    }
+    settings = {**kept, **({} if "method" in changes else own_options(spec)), **changes}
+    settings.pop("method", None)
+    words = ["run", method]
+    for name, flag in _FLAGS.items():
+        if name in settings:
+            words += [flag, _text(settings.pop(name))]
+    for name, value in settings.items():
+        words += ["--set", f"{name}={_text(value)}"]
+    return command(*words)
+
+
+def reference(spec: Spec) -> str:
+    """The method as `fedshot compare` reads it: NAME:key=value,key=value.
+
+    >>> reference(Spec(method="etf", options={"weight": 2.0}))
+    'etf:weight=2'
+    """
+    options = ",".join(f"{key}={_text(value)}" for key, value in own_options(spec).items())
+    return f"{spec.method}:{options}" if options else spec.method
+
+
+def own_options(spec: Spec) -> dict[str, object]:
+    """The options that differ from the method's defaults; of a method in a file, which is not run here, all."""
+    from fedshot.methods import METHODS
+    from fedshot.options import options_of
+
+    known = options_of(METHODS[spec.method]) if spec.method in METHODS else {}
+    return {key: value for key, value in spec.options.items() if key not in known or value != known[key].default}
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,184 @@
+"""What the fused model answers: classes it never names, classes it favours, confidence, routing."""
+
+import math
+
+from fedshot.explain.commands import again, command
+from fedshot.explain.finding import Fact, Finding, listed
+from fedshot.explain.run import Run, complete
+
+FEWEST_TESTS = 10  # a class of fewer test images may be missed by chance
+KNOWN = 0.5  # a client recognises at least half of a class: the knowledge was there
+FAVOURED = 0.10  # a tenth of all test images moved to the largest client's classes
+MISCALIBRATED = 0.15  # an answer said to be 85 % sure is right in 70 %: nothing downstream can use such a number
+ROUTING, SEVERE_ROUTING = 0.10, 0.30  # of all test images, lost in whom to believe
+
+_MEAN_PROTOTYPES = ("features", "noise_informed", "released", "moments", "batch_moments")  # rules that take their mean
+
+
+def class_never_predicted(run: Run) -> list[Finding]:
+    """Classes that a fused client holds and the fused model never names."""
+    held = run.class_counts
+    if not held:
+        return []
+    never = [
+        c
+        for c, tests in enumerate(run.tests)
+        if tests >= FEWEST_TESTS and run.predicted[c] == 0 and any(held[k][c] for k in run.fused)
+    ]
+    if not never:
+        return []
+    best = {c: _best_holder(run, c) for c in never}
+    known = [c for c in never if best[c][1] >= KNOWN]
+    shown = (known or never)[0]
+    who, share = best[shown]
+    alone = f"; client {who} alone recognises {share:.0%} of class {shown}" if who >= 0 else ""
+    return [
+        Finding(
+            "class_never_predicted",
+            "severe" if known else "warning",
+            f"The fused model never answers {listed(never, 'class')}, though clients hold "
+            f"{'it' if len(never) == 1 else 'them'}{alone}.",
+            (
+                Fact("test images of these classes", sum(run.tests[c] for c in never), "", f"≥ {FEWEST_TESTS} a class"),
+                Fact("times predicted", 0, "", "= 0"),
+                *(Fact(f"class {c}", _told(run, c, best[c]), "", f"known from {KNOWN:.0%}") for c in never[:6]),
+            ),
+            _why_never(run, bool(known)),
+            _other_rules(run),
+            tuple(sorted({best[c][0] for c in known})),
+        )
+    ]
+
+
+def _why_never(run: Run, known: bool) -> str:
+    if not known:
+        return f"Not even a client that holds such a class recognises {KNOWN:.0%} of it: there was little to fuse."
+    rule = run.record.final.fusion
+    said = f"Clients that never saw the class have learned to answer others, and the rule {rule} mixes them in."
+    prototypes = any(complete(rows, "prototype_norm") for rows in run.rows.values())
+    if prototypes and rule.partition(":")[0] in _MEAN_PROTOTYPES and "prototypes" not in rule:
+        said += " The prototypes of clients that never saw it count in the mean prototype as much as its holders'."
+    return said
+
+
+def _best_holder(run: Run, c: int) -> tuple[int, float]:
+    """The fused holder of a class that recognises most of it alone, and how much; −1 where the record does not say."""
+    shares = {
+        client.id: client.per_class_alone[c] or 0.0
+        for client in run.record.clients
+        if client.skipped is None and client.per_class_alone and run.class_counts[client.id][c]
+    }
+    return max(shares.items(), key=lambda item: item[1], default=(-1, 0.0))
+
+
+def _told(run: Run, c: int, best: tuple[int, float]) -> str:
+    held = sum(run.class_counts[k][c] for k in run.fused)
+    return f"{held} images held" + (f"; client {best[0]} alone {best[1]:.0%}" if best[0] >= 0 else "")
+
+
+def favours_largest_client(run: Run) -> list[Finding]:
+    """More answers fall on the classes of the largest client than there are images of them."""
+    counts, total = run.class_counts, sum(run.tests)
+    if len(run.fused) < 2 or not counts or not total:
+        return []
+    largest = max(run.fused, key=lambda k: sum(counts[k]))
+    holder = [max(run.fused, key=lambda k: counts[k][c]) for c in range(len(counts[0]))]
+    own = [c for c in range(len(counts[0])) if counts[largest][c] and holder[c] == largest]
+    answers, truth = sum(run.predicted[c] for c in own) / total, sum(run.tests[c] for c in own) / total
+    if not 0 < len(own) < len(counts[0]) or answers - truth < FAVOURED:
+        return []
+    share = sum(counts[largest]) / max(sum(sum(counts[k]) for k in run.fused), 1)
+    return [
+        Finding(
+            "favours_largest_client",
+            "warning",
+            f"The fused model favours client {largest}, the largest: {answers:.0%} of its answers are "
+            f"{listed(own, 'class')}, to which {truth:.0%} of the test images belong.",
+            (
+                Fact("excess of answers over images", answers - truth, "%", f"≥ {FAVOURED:.0%}"),
+                Fact("share of all samples that it holds", share, "%"),
+                Fact("classes of which it holds most", len(own)),
+            ),
+            "Every client learns its own label distribution as a prior, and a rule that weighs clients by samples, "
+            "n_k/n, gives the largest client's prior most say over images of classes that it never saw.",
+            _other_rules(run),
+            (largest,),
+        )
+    ]
+
+
+def miscalibrated(run: Run) -> list[Finding]:
+    """Confidence and accuracy far apart."""
+    final = run.record.final
+    if final.calibration_error < MISCALIBRATED:
+        return []
+    return [
+        Finding(
+            "miscalibrated",
+            "warning",
+            f"The fused model's confidence is {100 * final.calibration_error:.0f} points away from its accuracy on "
+            f"average (accuracy {final.accuracy:.1%}).",
+            (
+                Fact("expected calibration error, 15 bins", final.calibration_error, "%", f"≥ {MISCALIBRATED:.0%}"),
+                Fact("negative log-likelihood", final.nll, "nats"),
+                Fact("negative log-likelihood of guessing, log C", math.log(max(len(run.tests), 2)), "nats"),
+            ),
+            "Nothing fits the softmax of fused scores to frequencies: each client was fitted to its own labels, and "
+            "accuracy asks for the order of the scores alone. The record keeps the size of the gap, not its sign; a "
+            "negative log-likelihood above log C would mean answers that are sure and wrong.",
+            ("See the calibration error of every rule that the uploads allow: " + command("fuse", run.path),),
+        )
+    ]
+
+
+def routing_loss(run: Run) -> list[Finding]:
+    """Perfect routing recognises far more than the fusion."""
+    final = run.record.final
+    gap = final.oracle_routing - final.accuracy
+    if gap < ROUTING:
+        return []
+    return [
+        Finding(
+            "routing_loss",
+            "severe" if gap >= SEVERE_ROUTING else "warning",
+            f"{gap:.0%} of the test images are lost in deciding whom to believe: the client that holds most of the "
+            f"class recognises {final.oracle_routing:.1%}, the fusion {final.fusion} {final.accuracy:.1%}.",
+            (
+                Fact("oracle routing − accuracy", gap, "%", f"≥ {ROUTING:.0%}"),
+                Fact("oracle routing", final.oracle_routing, "%"),
+                Fact("accuracy", final.accuracy, "%"),
+            ),
+            "The knowledge is in the uploads; the fusion rule does not find it. The bound knows the true class, so a "
+            "client of one class reaches it without having learned to tell classes apart: not all of the gap can be "
+            "had.",
+            _other_rules(run),
+        )
+    ]
+
+
+def _other_rules(run: Run) -> tuple[str, ...]:
+    """The fusion rules that need what the uploads have, and what a better informed one would need."""
+    from fedshot.fusion import FUSIONS
+
+    uploads = [upload for number in run.fused if (upload := run.upload(number))]
+    if not uploads:
+        return ("Try every rule that the uploads allow: " + command("fuse", run.path),)
+    sections = frozenset.intersection(*(upload.sections for upload in uploads))
+    rules = {
+        name: make()
+        for name, make in FUSIONS.items()
+        if name in ("class_weighted", "typicality", "moments", "features")
+    }
+    used = run.record.final.fusion.partition(":")[0]
+    usable = [name for name, rule in rules.items() if name != used and set(rule.needs) <= sections]
+    asked = [word for name in usable for word in ("-f", name)]
+    said = [
+        "The uploads allow other rules without training (choose on validation images): "
+        + command("fuse", run.path, *asked)
+    ]
+    if "typicality" not in usable and used != "typicality":
+        said.append(
+            "With images held back, clients can say what is familiar to them: "
+            + again(run.record.spec, {"validation": 0.1, "fusion": "typicality"})
+        )
+    return tuple(said)

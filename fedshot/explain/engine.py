@@ -1,0 +1,62 @@
+"""From a path to findings: every run is loaded, every diagnosis asked, then the runs are looked at together."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from fedshot.explain.across import ACROSS
+from fedshot.explain.commands import own_options
+from fedshot.explain.diagnoses import DIAGNOSES
+from fedshot.explain.explained import Explained
+from fedshot.explain.finding import Finding, by_severity
+from fedshot.explain.loaded import NotExplained, Problem, find_runs, load
+from fedshot.explain.run import Run
+from fedshot.local.work import one_thread
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All that can be said about a path: runs with their findings, what holds across them, and what was left out."""
+
+    path: Path
+    runs: tuple[Explained, ...]
+    across: tuple[Finding, ...]
+    problems: tuple[Problem, ...]
+
+
+def explain(path: str | Path) -> list[Finding]:
+    """The findings about a run, or about all runs below a folder and what holds across them; the worst first."""
+    found = explain_path(Path(path))
+    return by_severity([*found.across, *(finding for run in found.runs for finding in run.findings)])
+
+
+def explain_path(path: Path) -> Explanation:
+    """The same with its runs apart, and with what could not be read."""
+    folders, empty = find_runs(path)
+    runs: list[Explained] = []
+    problems = [Problem(folder, "an empty folder") for folder in empty]
+    for folder in folders:
+        try:
+            run, damaged = load(folder)
+        except NotExplained as reason:
+            problems.append(Problem(folder, str(reason)))
+            continue
+        problems += damaged
+        name = path.name if folder == path else str(folder.relative_to(path))
+        runs.append(Explained(folder, name, label_of(run), run.record, tuple(findings_of(run, name))))
+    across = [finding for look in ACROSS.values() for finding in look(runs)] if len(folders) > 1 else []
+    return Explanation(path, tuple(runs), tuple(by_severity(across)), tuple(problems))
+
+
+def findings_of(run: Run, name: str = "") -> list[Finding]:
+    """What every diagnosis says about a run, the worst first."""
+    with one_thread(torch.device("cpu")):  # matrices of ten rows: a second thread costs more than it does
+        found = [replace(finding, run=name) for diagnose in DIAGNOSES.values() for finding in diagnose(run)]
+    return by_severity(found)
+
+
+def label_of(run: Run) -> str:
+    """The method with the options that were changed."""
+    spec = run.record.spec
+    return " ".join([spec.method, *(f"{key}={value}" for key, value in own_options(spec).items())])

@@ -1,0 +1,110 @@
+"""A research note as a value: what it tells, the runs that repeat it, and what must be seen in their telemetry."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from fedshot.methods import parse_reference
+from fedshot.record import Record
+from fedshot.spec import Spec, make_spec
+from fedshot.store import RunFolder
+
+Scale = Literal["tiny", "small", "full"]
+Rows = Sequence[Mapping[str, Any]]  # telemetry of one client, one row an epoch
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A run of the note, done again here."""
+
+    record: Record
+    folder: RunFolder
+
+    @cached_property
+    def clients(self) -> dict[int, Rows]:
+        """Telemetry of every client that trained, by number."""
+        found: dict[int, list[Any]] = {}
+        for line in self.folder.telemetry.read_text().splitlines():
+            row = json.loads(line)
+            found.setdefault(row["client"], []).append(row)
+        return dict(found)
+
+    @property
+    def longest(self) -> Rows:
+        """The telemetry of the client with most samples: the one with most steps."""
+        most = max((c for c in self.record.clients if c.skipped is None), key=lambda c: c.samples)
+        return self.clients[most.id]
+
+
+Runs = Mapping[str, Repeated]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under headings."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A phenomenon that the note reports, as far as it shows in these runs."""
+
+    claim: str
+    measured: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Note:
+    """One note. `runs` gives the specs of a scale by label; `tables` sets the note's figures beside ours."""
+
+    name: str
+    title: str
+    setting: str  # of the note itself
+    runs: Callable[[Scale], dict[str, Spec]]
+    tables: Callable[[Runs], list[Table]]
+    phenomena: Callable[[Runs], list[Seen]]
+
+
+def specs_at(scale: Scale, full: Mapping[str, Any], methods: Mapping[str, str], small_data: str) -> dict[str, Spec]:
+    """The same methods at a scale.
+
+    tiny: two alike clients of 450 digits, 30 epochs. small: a part of the note's data set, the small network, five
+    clients, α = 0.05, 30 epochs. full: the note's own setting, gradients clipped jointly as its code does.
+    """
+    tiny = {"data": "digits:images=900", "clients": 2, "recipe": "iid", "epochs": 30, "batch_size": 32}
+    small = {"data": small_data, "clients": 5, "alpha": 0.05, "epochs": 30, "batch_size": 32, "encoder": "cnn"}
+    settings = {"tiny": tiny, "small": small, "full": {**full, "clip_scope": "joint"}}[scale]
+    shared: dict[str, Any] = {"evaluate_at": tuple(range(5, settings["epochs"] + 1, 5)), **settings, "seed": 1}
+    references = {label: parse_reference(text) for label, text in methods.items()}
+    return {label: make_spec(method=name, options=options, **shared) for label, (name, options) in references.items()}
+
+
+def accuracy_table(told: Mapping[str, str], runs: Runs) -> Table:
+    """The note's final accuracies beside ours."""
+    rows = tuple((label, told.get(label, "–"), f"{run.record.final.accuracy:.2%}") for label, run in runs.items())
+    return Table("accuracy at the end, one seed", ("method", "note", "here"), rows)
+
+
+def at_same_place(rows: Rows, number: int, of: int) -> Mapping[str, Any]:
+    """The row of the epoch that lies as far in this run as round `number` of `of` lay in the note's."""
+    return rows[min(len(rows) - 1, round(number / max(1, of - 1) * (len(rows) - 1)))]
+
+
+def times(value: float) -> str:
+    """A factor in words.
+
+    >>> times(0.0312), times(17.36), times(482_429.5)
+    ('×0.031', '×17.4', '×482,430')
+    """
+    return f"×{value:.2g}" if value < 1 else f"×{value:,.1f}" if value < 100 else f"×{value:,.0f}"
+
+
+def folder_of(out: Path, label: str) -> Path:
+    return out / "".join(c if c.isalnum() else "-" for c in label).strip("-").lower()

@@ -1,0 +1,132 @@
+"""What a study has to do: every cell prepared, its folder named after the hash of its complete spec, its state read.
+
+Whatever is wrong with any cell is told for all of them at once, before anything is trained.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fedshot.errors import UserError
+from fedshot.record import read_record
+from fedshot.setting import prepare
+from fedshot.spec import Spec
+from fedshot.store import RunFolder
+from fedshot.study.grid import Cell, varying
+
+State = Literal["new", "part", "done"]
+_NAME_LENGTH = 16  # hexadecimal digits, 64 bits; a folder that holds another spec is refused all the same
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run of a study."""
+
+    cell: Cell
+    spec: Spec  # complete
+    folder: Path
+    state: State
+    sizes: tuple[int, ...]  # samples of each client
+    finished: tuple[int, ...]  # clients that need not train again
+
+    @property
+    def work(self) -> int:
+        """Samples times epochs that are still to be trained."""
+        if self.state == "done":
+            return 0
+        return self.spec.epochs * sum(size for k, size in enumerate(self.sizes) if k not in self.finished)
+
+    @property
+    def label(self) -> str:
+        """The method as typed."""
+        return str(self.cell.at["method"])
+
+
+def folder_of(spec: Spec, out: Path) -> Path:
+    """Where the run of a complete spec lies; the same for every study that shares `out`."""
+    return out / "runs" / spec.sha256[:_NAME_LENGTH]
+
+
+def make_plan(
+    cells: Sequence[Cell], out: Path, data_root: Path | None, device: str = "cpu", meant_for: str | None = None
+) -> list[Planned]:
+    """All cells, or a UserError that names every problem with the axes that cause it.
+
+    Args:
+        device: where the plan is checked.
+        meant_for: where it will be run, if that is another device, perhaps of another machine.
+    """
+    planned: dict[int, Planned] = {}
+    problems: dict[str, list[Cell]] = {}
+    for number in sorted(range(len(cells)), key=lambda number: str(cells[number].at.get("data"))):  # data are kept
+        try:
+            planned[number] = _plan(cells[number], out, data_root, device, meant_for or device)
+        except UserError as error:
+            problems.setdefault(str(error), []).append(cells[number])
+        except Exception as error:  # a method of the user's own may raise anything
+            problems.setdefault(f"{type(error).__name__}: {error}", []).append(cells[number])
+    if problems:
+        raise UserError(told(problems, cells))
+    return [planned[number] for number in range(len(cells))]
+
+
+def _plan(cell: Cell, out: Path, data_root: Path | None, device: str, meant_for: str) -> Planned:
+    asked = cell.spec()
+    if meant_for.startswith("cuda") and asked.precision is None:  # what `prepare` would choose there
+        asked = asked.model_copy(update={"precision": "bf16"})
+    setting = prepare(asked, data_root, device)
+    folder = RunFolder(folder_of(setting.spec, out))
+    if not _only_begun(folder):
+        folder.check(setting.spec)
+    sizes = tuple(int(size) for size in setting.partition.sizes)
+    if read_record(folder.record) is not None:
+        return Planned(cell, setting.spec, folder.path, "done", sizes, tuple(range(len(sizes))))
+    setting.rehearse()
+    finished = tuple(k for k in range(setting.spec.clients) if folder.complete(k, setting.spec))
+    begun = any(folder.path.glob("clients/*/*"))
+    return Planned(cell, setting.spec, folder.path, "part" if begun else "new", sizes, finished)
+
+
+def _only_begun(folder: RunFolder) -> bool:
+    """Whether a run was killed before its first file had its name."""
+    return folder.path.is_dir() and not folder.spec.exists() and all(f.suffix == ".part" for f in folder.path.iterdir())
+
+
+def clear_begun(path: Path) -> None:
+    """Drops what such a run left: its folder would be taken for something else. Only the holder of the lock may."""
+    if _only_begun(RunFolder(path)):
+        for part in path.iterdir():
+            part.unlink(missing_ok=True)
+
+
+def told(problems: Mapping[str, Sequence[Cell]], cells: Sequence[Cell]) -> str:
+    """All problems, each with its cause and the number of runs that it stops."""
+    stopped = sum(len(found) for found in problems.values())
+    lines = [f"{cause(found, cells)} ({_runs(len(found))}): {error}" for error, found in problems.items()]
+    return "\n  ".join([f"{stopped} of {_runs(len(cells))} cannot be prepared; nothing was trained", *lines])
+
+
+def cause(found: Sequence[Cell], cells: Sequence[Cell]) -> str:
+    """The value of an axis that these cells have and no others; else all that they share and others do not.
+
+    >>> grid = [Cell({"method": method, "alpha": alpha}) for method in ("fafi", "faffi") for alpha in (0.1, 1.0)]
+    >>> cause(grid[2:], grid), cause(grid[3:], grid), cause(grid, grid)
+    ('method = faffi', 'method = faffi, alpha = 1.0', 'every run')
+    """
+    shared = [axis for axis in varying([cell.at for cell in cells]) if not _differ(axis, found)]
+    values: dict[str, Any] = {axis: found[0].at.get(axis) for axis in shared}
+    for axis, value in values.items():
+        if sum(cell.at.get(axis) == value for cell in cells) == len(found):
+            return f"{axis} = {value}"
+    if not values and len(found) < len(cells):
+        return f"{found[0].at['method']} seed {found[0].at['seed']} and others"
+    return ", ".join(f"{axis} = {value}" for axis, value in values.items()) or "every run"
+
+
+def _differ(axis: str, cells: Sequence[Cell]) -> bool:
+    return len({repr(cell.at.get(axis)) for cell in cells}) > 1
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"

@@ -1,0 +1,91 @@
+"""The conditions of `--where`, and the parts of `--pivot`."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedshot.errors import UserError
+from fedshot.options import parse_pairs
+
+_CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|=|<|>)\s*(.+?)\s*")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A column, a comparison, and the values that it is compared with: any of them for =, none of them for !=."""
+
+    column: str
+    operator: str
+    wanted: tuple[str, ...]
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value satisfies it. Numbers are compared as numbers; a value that is not there equals `none`.
+
+        >>> Condition("alpha", "<=", ("0.1",)).holds(0.05), Condition("data", "=", ("digits", "svhn")).holds("cifar10")
+        (True, False)
+        """
+        if self.operator in ("=", "!="):
+            return any(_equal(value, text) for text in self.wanted) == (self.operator == "=")
+        if not isinstance(value, int | float):
+            return False
+        limit = _number(self.wanted[0])
+        if limit is None or len(self.wanted) > 1:
+            raise UserError(f"--where {self.column}{self.operator}{'|'.join(self.wanted)}: compare with one number")
+        return {"<": value < limit, "<=": value <= limit, ">": value > limit, ">=": value >= limit}[self.operator]
+
+
+def parse_where(query: str) -> list[Condition]:
+    """Conditions as typed, all of which must hold; a bar separates values of which one is enough.
+
+    >>> parse_where("method=fafi|etf, alpha<=0.1")
+    [Condition(column='method', operator='=', wanted=('fafi', 'etf')),
+     Condition(column='alpha', operator='<=', wanted=('0.1',))]
+    """
+    found = []
+    for text in filter(None, (part.strip() for part in query.split(","))):
+        match = _CONDITION.fullmatch(text)
+        if match is None:
+            raise UserError(f"--where {text!r}: write COLUMN=VALUE, or != < <= > >=, as in method=fafi|etf,alpha<=0.1")
+        column, operator, values = match.groups()
+        found.append(Condition(column, operator, tuple(value.strip() for value in values.split("|"))))
+    return found
+
+
+def parse_pivot(text: str) -> tuple[list[str], list[str], str]:
+    """Rows, columns and the value of a pivot as typed; several names are joined by a plus.
+
+    >>> parse_pivot("rows=method+clients,columns=alpha")
+    (['method', 'clients'], ['alpha'], 'final.accuracy')
+    """
+    given = parse_pairs(text.split(","), "--pivot")
+    if wrong := given.keys() - {"rows", "columns", "value"}:
+        raise UserError(f"--pivot: {min(wrong)!r} is not possible: write rows=NAME+NAME,columns=NAME,value=NAME")
+    return (
+        names(given.get("rows", "variant"), "+"),
+        names(given.get("columns", ""), "+"),
+        given.get("value", "final.accuracy"),
+    )
+
+
+def names(text: str, separator: str = ",") -> list[str]:
+    """Names as typed."""
+    return [name.strip() for name in text.split(separator) if name.strip()]
+
+
+def _equal(value: Any, text: str) -> bool:
+    if value is None or isinstance(value, bool):
+        return str(value).lower() == text.lower()
+    number = _number(text)
+    if isinstance(value, int | float) and number is not None:
+        return value == number
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "+".join(map(str, value)) == text
+    return str(value) == text
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,123 @@
+"""Where a study comes from: a YAML file, or a Python function that returns a Study or specs."""
+
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedshot.errors import UserError, unknown
+from fedshot.spec import Spec, first_problem
+from fedshot.study.grid import Cell, Study, cells_of
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A study that has been read: its name, its cells, and its definition as plain values."""
+
+    name: str
+    cells: Sequence[Cell]
+    definition: dict[str, Any]
+
+
+def read_recipe(source: str) -> Recipe:
+    """FILE.yaml, FILE.py, FILE.py:function or package.module:function."""
+    path = Path(source.partition(".py:")[0] + ".py") if ".py:" in source else Path(source)
+    if path.suffix in (".yaml", ".yml"):
+        return _of_study(read_yaml(path), source)
+    function = _only_recipe(_load(path), path, source.partition(".py:")[2]) if path.suffix == ".py" else _named(source)
+    try:
+        found = function()
+    except ValidationError as error:
+        raise UserError(f"{source}: {first_problem(error)}") from None
+    if isinstance(found, Study):
+        return _of_study(found, source)
+    specs = list(found) if isinstance(found, Iterable) else [found]
+    if not specs or not all(isinstance(spec, Spec) for spec in specs):
+        raise UserError(f"{source}: {function.__name__} must return a Study or some Specs, not {found!r}")
+    definition = {"specs": [spec.model_dump(mode="json") for spec in specs]}
+    return Recipe(function.__name__, cells_of(specs), definition)
+
+
+def read_yaml(path: Path) -> Study:
+    """The study in a file. It is named after the file if it does not name itself."""
+    import yaml
+
+    try:
+        given = yaml.load(path.read_text(encoding="utf-8"), _strict_loader())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+    try:
+        return Study.model_validate({"name": path.stem, **given} if isinstance(given, dict) else given)
+    except ValidationError as error:
+        raise UserError(f"{path}: {first_problem(error)}") from None
+
+
+def _strict_loader() -> Any:
+    """YAML that refuses a key that stands twice; the usual loader keeps the last and says nothing."""
+    import yaml
+
+    class Strict(yaml.SafeLoader):
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            names = [self.construct_object(key) for key, _ in node.value]
+            for (key, _), name in zip(node.value, names, strict=True):
+                if names.count(name) > 1:
+                    raise yaml.constructor.ConstructorError(None, None, f"{name} stands twice", key.start_mark)
+            return super().construct_mapping(node, deep)
+
+    return Strict
+
+
+def _of_study(study: Study, source: str) -> Recipe:
+    cells = study.cells()
+    if not cells:
+        raise UserError(f"{source}: exclude leaves no run")
+    return Recipe(study.name, cells, study.model_dump(mode="json"))
+
+
+def _load(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UserError(f"there is no file {path} to read a study from")
+    spec = importlib.util.spec_from_file_location(f"fedshot_study_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UserError(f"{path} does not run: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _only_recipe(module: ModuleType, path: Path, wanted: str) -> Callable[[], Any]:
+    own = [f for f in vars(module).values() if inspect.isfunction(f) and f.__module__ == module.__name__]
+    found = {f.__name__: f for f in own if not f.__name__.startswith("_") and not inspect.signature(f).parameters}
+    if wanted and wanted not in found:
+        raise unknown(f"study in {path}", wanted, found)
+    if not wanted and len(found) != 1:
+        names = ", ".join(found) or "none"
+        raise UserError(
+            f"{path} must define one function without parameters that returns a Study or specs, or name one "
+            f"as {path}:NAME; has {names}"
+        )
+    return found[wanted or next(iter(found))]
+
+
+def _named(source: str) -> Callable[[], Any]:
+    module, _, name = source.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name) if name else None
+    except (ImportError, AttributeError, ValueError):
+        function = None
+    if not callable(function):
+        raise UserError(
+            f"there is no study {source!r}: write FILE.yaml, FILE.py, FILE.py:function or package.module:function"
+        )
+    return function

@@ -1,0 +1,153 @@
+"""Every run below a folder as flat rows: what was asked, what came out, what it cost. To query, to pivot, to export."""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedshot.errors import UserError, unknown
+from fedshot.study.grid import OPTION, SETTINGS
+from fedshot.study.query import Condition, parse_where
+from fedshot.study.rows import Row, row_of
+
+if TYPE_CHECKING:
+    from fedshot.record import Record
+    from fedshot.study.pivot import Pivot
+
+
+@dataclass(frozen=True)
+class Results:
+    """Rows, one for each run, and what was found but could not be read.
+
+    Columns: `run` (its folder), `variant` (the method with the options that are not at their default), the settings of
+    the run by their names, `option.NAME`, `final.NAME`, `cost.NAME`, `clients.NAME`, `partition.NAME`. The last part of
+    a name is enough where it is unambiguous.
+    """
+
+    rows: tuple[Row, ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for row in self.rows for name in row))
+
+    def column(self, name: str) -> str:
+        """The full name of a column."""
+        if name in self.columns:
+            return name
+        ending = [full for full in self.columns if full.endswith(f".{name}")]
+        if len(ending) == 1:
+            return ending[0]
+        if ending:
+            raise UserError(f"{name!r} is ambiguous: write {' or '.join(ending)}")
+        raise unknown("column", name, self.columns)
+
+    def where(self, query: str) -> "Results":
+        """The rows for which all conditions hold, as in "method=fafi|etf,alpha<=0.1,final.accuracy>0.5"."""
+        conditions = [replace(found, column=self.column(found.column)) for found in parse_where(query)]
+        return replace(self, rows=tuple(row for row in self.rows if all(_holds(c, row) for c in conditions)))
+
+    def sort(self, name: str) -> "Results":
+        """By a column, upwards, or downwards with a minus before its name. Rows without a value come last."""
+        column, down = self.column(name.removeprefix("-")), name.startswith("-")
+        known = [row for row in self.rows if row.get(column) is not None]
+        numbers = all(isinstance(row[column], int | float) for row in known)
+        key: Callable[[Row], Any] = (lambda row: row[column]) if numbers else (lambda row: str(row[column]))
+        rest = [row for row in self.rows if row.get(column) is None]
+        return replace(self, rows=(*sorted(known, key=key, reverse=down), *rest))
+
+    def pivot(
+        self, rows: Sequence[str] = ("variant",), columns: Sequence[str] = (), value: str = "final.accuracy"
+    ) -> "Pivot":
+        """Mean and deviation over seeds of a value, a cell for each combination of row and column names."""
+        from fedshot.study.pivot import make_pivot
+
+        return make_pivot(self, [self.column(n) for n in rows], [self.column(n) for n in columns], self.column(value))
+
+    def varying(self, rows: Sequence[Row] | None = None) -> tuple[str, ...]:
+        """Settings and options, apart from the seed, that are not the same in all of the rows."""
+        asked = [name for name in self.columns if name in SETTINGS or name == "method" or name.startswith(OPTION)]
+        given = self.rows if rows is None else rows
+        return tuple(name for name in asked if len({repr(row.get(name)) for row in given}) > 1)
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame of the rows."""
+        try:
+            pandas = import_module("pandas")
+        except ImportError:
+            raise UserError("to_pandas needs pandas, which is not installed: pip install pandas") from None
+        return pandas.DataFrame(list(self.rows), columns=list(self.columns))
+
+
+def load_results(path: Path | str) -> Results:
+    """All finished runs below a folder: studies, single runs, comparisons. What cannot be read is in `problems`."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder} to read results from")
+    rows: dict[str, Row] = {}
+    problems = []
+    for place in sorted({file.parent for name in ("record.json", "spec.json") for file in folder.rglob(name)}):
+        found = _read(place)
+        if isinstance(found, str):
+            problems.append(f"{place}: {found}")
+            continue
+        row = rows.setdefault(found.spec.sha256, row_of(found, place))  # the same run in two folders counts once
+        if row["result_sha256"] != found.result_sha256:
+            problems.append(f"{place}: the same run as {row['run']}, with another result")
+    if not rows:
+        seen = f": {problems[0]}" if problems else ""
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise UserError(
+            f"there is no finished run below {folder}{seen}{more}: make one with fedshot run or fedshot study"
+        )
+    return Results(tuple(sorted(rows.values(), key=_order)), tuple(problems))
+
+
+def _order(row: Row) -> list[tuple[int, Any]]:
+    """By variant, settings and seed; numbers come in their order, before words."""
+    values = [row["variant"], *(row[name] for name in SETTINGS), row["seed"]]
+    return [(0, value) if isinstance(value, int | float) else (1, str(value)) for value in values]
+
+
+def _read(place: Path) -> "Record | str":
+    """The record in a folder, or why it is left out."""
+    from pydantic import ValidationError
+
+    from fedshot import __version__
+    from fedshot.record import Record
+    from fedshot.spec import first_problem
+
+    file = place / "record.json"
+    if not file.exists():
+        return "the run is not finished"
+    try:
+        content = json.loads(file.read_bytes())
+        version = content["versions"]["fedshot"]
+        if version != __version__:
+            return f"the record is of fedshot {version}, this is {__version__}"
+        record = Record.model_validate_json(json.dumps(content))
+    except ValidationError as error:
+        return f"damaged record ({first_problem(error)})"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"damaged record ({type(error).__name__}: {error})"
+    return record if _sealed(content) else "damaged record (its hash does not fit)"
+
+
+def _sealed(found: Mapping[str, Any]) -> bool:
+    """Whether the results are those that were hashed; see `Record.sealed`."""
+    kept = {key: found.get(key) for key in ("spec", "partition", "clients", "curve", "final", "findings")}
+    kept["clients"] = [{**client, "seconds": None, "not_captured": None} for client in found["clients"]]
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest() == found["result_sha256"]
+
+
+def _holds(condition: Condition, row: Row) -> bool:
+    value = row.get(condition.column)
+    if condition.column == "method":
+        from fedshot.methods import canonical
+
+        return replace(condition, wanted=tuple(canonical(name) for name in condition.wanted)).holds(value)
+    return condition.holds(None if isinstance(value, float) and math.isnan(value) else value)

@@ -1,0 +1,69 @@
+"""A record as one flat row of plain values."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from fedshot.errors import UserError
+from fedshot.study.grid import OPTION, SETTINGS
+
+if TYPE_CHECKING:
+    from fedshot.record import Record
+
+Row = dict[str, Any]
+_NOT_FLAT = ("per_class_accuracy", "confusion")  # of `final`: lists are in the record
+
+
+def row_of(record: "Record", place: Path) -> Row:
+    """A record as one flat row."""
+    spec, clients = record.spec, record.clients
+    alone = [client.accuracy_alone for client in clients if client.accuracy_alone is not None]
+    sent = [client.upload_bytes for client in clients if client.skipped is None]
+    return {
+        "run": str(place),
+        "variant": variant(spec.method, spec.options),
+        "method": spec.method,
+        **{name: getattr(spec, name) for name in SETTINGS},
+        "seed": spec.seed,
+        **{f"{OPTION}{name}": value for name, value in spec.options.items()},
+        **{f"final.{name}": value for name, value in record.final.model_dump().items() if name not in _NOT_FLAT},
+        **{f"cost.{name}": value for name, value in record.cost.model_dump().items()},
+        "clients.skipped": sum(client.skipped is not None for client in clients),
+        "clients.smallest": min(client.samples for client in clients),
+        "clients.largest": max(client.samples for client in clients),
+        "clients.accuracy_alone": fmean(alone) if alone else None,
+        "clients.best_alone": max(alone, default=None),
+        "clients.upload_bytes": fmean(sent) if sent else 0.0,
+        "partition.overlap": record.partition.get("overlap"),
+        "partition.fingerprint": record.partition.get("fingerprint"),
+        "device": record.device,
+        "result_sha256": record.result_sha256,
+    }
+
+
+def variant(method: str, options: Mapping[str, Any]) -> str:
+    """A method with the options that are not at their default, as it would be typed.
+
+    >>> variant("etf", {"weight": 0.0}), variant("fafi", {})
+    ('etf:weight=0', 'fafi')
+    """
+    defaults = _defaults(method)
+    changed = [
+        f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
+        for key, value in options.items()
+        if key not in defaults or defaults[key] != value
+    ]
+    return f"{method}:{','.join(changed)}" if changed else method
+
+
+@lru_cache(maxsize=64)
+def _defaults(method: str) -> Mapping[str, Any]:
+    from fedshot.methods import factory_of
+    from fedshot.options import options_of
+
+    try:
+        return {key: option.default for key, option in options_of(factory_of(method)).items()}
+    except UserError:  # the file of the method is not here any more
+        return {}

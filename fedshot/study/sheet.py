@@ -1,0 +1,89 @@
+"""Results as people and programs read them: a table in the terminal, Markdown, LaTeX, CSV, JSON."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+_LATEX = str.maketrans({c: f"\\{c}" for c in "_%&#$"} | {"±": r"$\pm$", "–": "--", "†": r"$\dagger$", "×": r"$\times$"})
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Text in columns. `data` are the same figures as plain values, for programs."""
+
+    header: tuple[str, ...]
+    body: tuple[tuple[str, ...], ...]
+    bold: frozenset[tuple[int, int]]  # row and column of the best
+    notes: tuple[str, ...]
+    data: tuple[dict[str, Any], ...]
+
+
+def as_table(sheet: Sheet) -> "Group":
+    """For a terminal."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in sheet.header:
+        table.add_column(name, overflow="fold")
+    for number, line in enumerate(sheet.body):
+        table.add_row(*(Text(t, "bold" if (number, place) in sheet.bold else "") for place, t in enumerate(line)))
+    return Group(table, *(Text(note, "dim") for note in sheet.notes))
+
+
+def as_markdown(sheet: Sheet) -> str:
+    """A table and its notes."""
+    lines = [f"| {' | '.join(sheet.header)} |", f"|{'---|' * len(sheet.header)}"]
+    for number, line in enumerate(sheet.body):
+        shown = [f"**{t}**" if (number, place) in sheet.bold else t for place, t in enumerate(line)]
+        lines.append(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in shown)} |")
+    return "\n".join([*lines, *(f"\n{note}" for note in sheet.notes)])
+
+
+def as_latex(sheet: Sheet) -> str:
+    """A tabular of booktabs; the notes are comments above it."""
+
+    def escaped(text: str) -> str:
+        return text.replace("\\", r"\textbackslash{}").translate(_LATEX)
+
+    lines = [f"% {note}" for note in sheet.notes]
+    lines += [rf"\begin{{tabular}}{{{'l' * len(sheet.header)}}}", r"\toprule"]
+    lines += [" & ".join(map(escaped, sheet.header)) + r" \\", r"\midrule"]
+    for number, line in enumerate(sheet.body):
+        shown = [
+            rf"\textbf{{{escaped(text)}}}" if (number, place) in sheet.bold else escaped(text)
+            for place, text in enumerate(line)
+        ]
+        lines.append(" & ".join(shown) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+
+
+def as_csv(sheet: Sheet) -> str:
+    """The figures in full, one line each."""
+    names = list(dict.fromkeys(name for row in sheet.data for name in row))
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(sheet.data)
+    return buffer.getvalue().removesuffix("\n")
+
+
+def as_json(sheet: Sheet) -> str:
+    """The figures in full."""
+    return json.dumps(sheet.data, indent=1)
+
+
+TEXTS: dict[str, Callable[[Sheet], str]] = {
+    "csv": as_csv,
+    "latex": as_latex,
+    "markdown": as_markdown,
+    "json": as_json,
+}

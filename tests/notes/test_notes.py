@@ -1,0 +1,71 @@
+"""The notes on digits, in seconds: their tables have our figures beside theirs, and their phenomena show."""
+
+from pathlib import Path
+
+import pytest
+
+from fedshot.errors import UserError
+from fedshot.experiment import Execution, run_all
+from fedshot.notes import NOTES, Runs, note_of
+from fedshot.notes.note import Repeated, at_same_place, folder_of
+from fedshot.record import Record
+from fedshot.setting import prepare
+from fedshot.store import RunFolder
+
+
+@pytest.fixture(scope="module")
+def repeated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Runs]:
+    """Every note at its smallest scale."""
+    place, found = tmp_path_factory.mktemp("notes"), dict[str, Runs]()
+    for name, note in NOTES.items():
+        specs = {label: (spec, folder_of(place / name, label)) for label, spec in note.runs("tiny").items()}
+        outcomes = run_all(list(specs.values()), Execution(workers=2))
+        records = {
+            label: outcome for label, outcome in zip(specs, outcomes, strict=True) if isinstance(outcome, Record)
+        }
+        found[name] = {label: Repeated(record, RunFolder(specs[label][1])) for label, record in records.items()}
+    return found
+
+
+def test_annealing_is_taken_back_by_v11(repeated: dict[str, Runs]) -> None:
+    seen = note_of("why-v11-fails").phenomena(repeated["why-v11-fails"])
+    assert len(seen) == 4 and all(each.holds for each in seen), seen
+
+
+def test_lambda_explodes_in_v12_and_is_held_in_v13_and_falls_in_v14(repeated: dict[str, Runs]) -> None:
+    seen = note_of("svhn-explosion").phenomena(repeated["svhn-explosion"])
+    assert len(seen) == 3 and all(each.holds for each in seen), seen
+
+
+def test_lambda_of_v10_follows_the_losses(repeated: dict[str, Runs]) -> None:
+    follows, _, _ = note_of("why-v10-fails").phenomena(repeated["why-v10-fails"])
+    assert follows.holds, follows
+
+
+@pytest.mark.parametrize("name", NOTES)
+def test_tables_set_both_figures_side_by_side(name: str, repeated: dict[str, Runs]) -> None:
+    for table in NOTES[name].tables(repeated[name]):
+        assert table.rows and all(len(row) == len(table.columns) for row in table.rows)
+    told = {"why-v10-fails": "59.04%", "why-v11-fails": "342.8 / 380.2", "svhn-explosion": "4,147,315.4"}[name]
+    assert any(told in row for table in NOTES[name].tables(repeated[name]) for row in table.rows)
+
+
+@pytest.mark.parametrize("name", NOTES)
+def test_the_full_scale_is_the_note_s_setting(name: str) -> None:
+    specs = NOTES[name].runs("full")
+    data = {"why-v10-fails": "cifar10", "why-v11-fails": "cifar100", "svhn-explosion": "svhn"}[name]
+    assert {(s.data, s.alpha, s.clients, s.encoder, s.clip_scope) for s in specs.values()} == {
+        (data, 0.05, 5, "resnet18", "joint")
+    }
+    assert {len(s.evaluate_at) for s in specs.values()} == {10 if name == "why-v11-fails" else 50}
+    assert all(prepare(s).method for s in NOTES[name].runs("tiny").values())
+
+
+def test_rounds_are_compared_at_the_same_place_of_the_run() -> None:
+    rows = [{"epoch": e} for e in range(1, 31)]
+    assert [at_same_place(rows, r, 50)["epoch"] for r in (0, 24, 49)] == [1, 15, 30]
+
+
+def test_an_unknown_note_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="unknown note 'why-v11': did you mean 'why-v11-fails'"):
+        note_of("why-v11")

@@ -1,0 +1,31 @@
+"""Records of many runs without training: copies of one that was trained, with other settings and figures."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedshot.record import Record
+from fedshot.spec import Spec
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write_run(quick: Callable[..., Spec], finished: Callable, tmp_path: Path) -> Write:
+    """Writes a record of a method with settings and final figures of choice below tmp_path/runs."""
+    template: Record = finished(quick("fafi")).record
+
+    def write(method: str, accuracy: float, final: dict[str, Any] | None = None, **settings: Any) -> Path:
+        options = settings.pop("options", {})
+        spec = template.spec.model_copy(update={"method": method, "options": options, **settings})
+        figures = template.final.model_copy(update={"accuracy": accuracy, **(final or {})})
+        record = template.model_copy(update={"spec": spec, "final": figures}).sealed()
+        folder = tmp_path / "runs" / spec.sha256[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "record.json").write_text(record.model_dump_json())
+        (folder / "spec.json").write_text(spec.model_dump_json())
+        return folder
+
+    return write
