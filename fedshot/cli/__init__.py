@@ -11,10 +11,12 @@ from fedshot.cli.explain import explain
 from fedshot.cli.fuse import fuse
 from fedshot.cli.lists import datasets, fusions, methods
 from fedshot.cli.partition import partition
+from fedshot.cli.report import report
 from fedshot.cli.reproduce import reproduce
 from fedshot.cli.results import results
 from fedshot.cli.study import study
 from fedshot.cli.train import compare, run
+from fedshot.cli.watch import watch
 from fedshot.errors import UserError
 
 app = typer.Typer(
@@ -45,6 +47,8 @@ for command in (
     study,
     results,
     reproduce,
+    report,
+    watch,
 ):
     app.command()(command)
 app.add_typer(data_app, name="data")

@@ -1,15 +1,14 @@
 """The figures of a page, each with a title, a caption, and a description for readers who cannot see it."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedshot.report.agreement import recipe_in_words
-from fedshot.report.figures import Rows, accuracy_curves, accuracy_dots, has_lambda, lambda_paths
+from fedshot.report.figures import accuracy_curves, accuracy_dots, has_lambda, lambda_paths
 from fedshot.report.heat import class_map, partition_map
 from fedshot.report.style import as_svg
+from fedshot.report.telemetry import Rows
 from fedshot.report.wording import number_of
 from fedshot.study.statistics import percent, summarise
 
@@ -27,28 +26,28 @@ class Exhibit:
     caption: str
     svg: str
     wide: bool = False  # takes the whole width
-    heat: bool = False  # a heat map, whose light and dark swap on a dark page
+    heat: bool = False  # a heat map, which keeps a light ground on a dark page
 
 
-def accuracy_exhibits(runs: Mapping[str, Sequence["Record"]]) -> list[Exhibit]:
-    """Dots of all seeds, and curves if any run was evaluated more than once."""
+def accuracy_exhibits(runs: Mapping[str, Sequence["Record"]], name: str = "") -> dict[str, Exhibit]:
+    """Dots of all seeds, and curves if any run was evaluated more than once. The name keeps tasks of a page apart."""
     told = {label: percent(summarise([r.final.accuracy for r in records])) for label, records in runs.items()}
     description = "Accuracy in percent: " + "; ".join(f"{label} {value}" for label, value in told.items())
     dots = Exhibit(
         "Accuracy",
-        "A dot is a seed, a bar the mean; a thread joins the runs of one seed.",
-        as_svg(accuracy_dots(runs), "accuracy", description),
+        "A mark is a seed, a bar the mean; a thread joins the runs of one seed.",
+        as_svg(accuracy_dots(runs), f"accuracy{name}", description),
     )
     if all(len(record.curve) < 2 for records in runs.values() for record in records):
-        return [dots]
+        return {"dots": dots}
     ends = {label: [records[0].curve[0], records[0].curve[-1]] for label, records in runs.items()}
     rise = "; ".join(
         f"{label} from {100 * first.accuracy:.1f} after epoch {first.epoch} to {100 * last.accuracy:.1f}"
         for label, (first, last) in ends.items()
     )
-    svg = as_svg(accuracy_curves(runs), "curves", f"Accuracy over local epochs, first seed: {rise}")
+    svg = as_svg(accuracy_curves(runs), f"curves{name}", f"Accuracy over local epochs, first seed: {rise}")
     caption = "Snapshots of all clients, fused and scored; clients never receive anything. Band: one sample deviation."
-    return [dots, Exhibit("Accuracy over local epochs", caption, svg)]
+    return {"dots": dots, "curves": Exhibit("Accuracy over local epochs", caption, svg)}
 
 
 def partition_exhibit(record: "Record") -> Exhibit:
@@ -64,11 +63,12 @@ def partition_exhibit(record: "Record") -> Exhibit:
     return Exhibit("Who holds what", caption, svg, wide=True, heat=True)
 
 
-def class_exhibit(runs: Mapping[str, Sequence["Record"]]) -> Exhibit:
+def class_exhibit(runs: Mapping[str, Sequence["Record"]], name: str = "") -> Exhibit:
     """What each method recognises of each class, mean over its seeds."""
     rows = {label: _mean_shares([r.final.per_class_accuracy for r in records]) for label, records in runs.items()}
     worst = "; ".join(f"{label} class {_lowest(shares)}" for label, shares in rows.items())
-    svg = as_svg(class_map(rows), "classes", f"Recognised share of each class; the least recognised is: {worst}")
+    description = f"Recognised share of each class; the least recognised is: {worst}"
+    svg = as_svg(class_map(rows), f"classes{name}", description)
     caption = "Recognised share of each class in percent, mean over seeds."
     return Exhibit("Class by class", caption, svg, wide=True, heat=True)
 
@@ -107,12 +107,6 @@ def lambda_exhibit(label: str, record: "Record", rows: Rows, number: int) -> Exh
         f"Equilibrium: where raw would settle if the losses stood still. Seed {record.spec.seed}."
     )
     return Exhibit(f"{label}: weight of the alignment loss", caption, svg, wide=True)
-
-
-def read_telemetry(folder: Path) -> Rows:
-    """The rows of a run folder; none if the file is gone."""
-    file = folder / "telemetry.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
 
 
 def _mean_shares(seeds: Sequence[Shares]) -> list[float | None]:

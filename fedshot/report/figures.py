@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedshot.report.style import COLOURS, INK, colour, marker, new_figure, short, styled
+from fedshot.report.telemetry import Rows
 from fedshot.study.statistics import percent, summarise
 
 if TYPE_CHECKING:
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
 
     from fedshot.record import Record
 
-Rows = Sequence[Mapping[str, float | int | None]]  # telemetry, one row for each client and epoch
-
 MOST_PANELS = 12
 _LAMBDAS: dict[
     str, tuple[str, dict[str, Any]]
@@ -21,6 +20,7 @@ _LAMBDAS: dict[
     "lambda_raw": ("raw", {"color": COLOURS[6], "lw": 5.0, "alpha": 0.4}),
     "lambda_equilibrium": ("predicted equilibrium", {"color": COLOURS[1], "lw": 1.4, "ls": (0, (4, 2))}),
     "lambda_effective": ("effective", {"color": COLOURS[2], "lw": 1.6}),
+    "attenuation": ("attenuation", {"color": COLOURS[4], "lw": 1.2, "ls": (0, (1, 2))}),
 }
 
 
@@ -45,6 +45,28 @@ def accuracy_dots(runs: Mapping[str, Sequence["Record"]]) -> "Figure":
             )
         axes.set_yticks(range(len(runs)), [short(label) for label in runs])
         axes.set_ylim(len(runs) - 0.5, -0.5)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel("accuracy on the test images, %")
+        return figure
+
+
+def accuracy_bars(runs: Mapping[str, Sequence["Record"]]) -> "Figure":
+    """A leaderboard for print: a bar to the mean, a whisker of one sample deviation, a dot for each seed."""
+    with styled():
+        figure = new_figure(5.6, 0.9 + 0.4 * len(runs))
+        axes = figure.subplots()
+        axes.grid(True, axis="x")
+        for place, records in enumerate(runs.values()):
+            found = summarise([record.final.accuracy for record in records])
+            mean, spread = 100 * found.mean, 100 * (found.std or 0.0)
+            axes.barh(place, mean, height=0.62, color=colour(place), alpha=0.55)
+            axes.plot([mean - spread, mean + spread], [place] * 2, color=INK, lw=1.4, zorder=3)
+            values = [100 * record.final.accuracy for record in records]
+            axes.plot(values, [place] * len(values), "o", ms=3.5, mew=0, color=INK, zorder=4)
+            axes.annotate(percent(found), (1.02, place), xycoords=("axes fraction", "data"), va="center")
+        axes.set_yticks(range(len(runs)), [short(label) for label in runs])
+        axes.set_ylim(len(runs) - 0.5, -0.5)
+        axes.set_xlim(left=0)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("accuracy on the test images, %")
         return figure
@@ -94,7 +116,7 @@ def has_lambda(rows: Rows) -> bool:
 
 
 def lambda_paths(rows: Rows, sizes: Mapping[int, int] | None = None) -> "Figure":
-    """The weight of the alignment loss in each client: raw, as it really acted, and the equilibrium it should approach.
+    """The weight of the alignment loss in each client: raw, as it really acted, the equilibrium it should approach.
 
     Args:
         rows: telemetry of one run.
@@ -121,7 +143,7 @@ def lambda_paths(rows: Rows, sizes: Mapping[int, int] | None = None) -> "Figure"
         panels[0].locator_params(axis="x", integer=True)
         figure.supxlabel("local epoch", fontsize=9)
         figure.supylabel("λ", fontsize=11, rotation=0)
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=4 if columns > 1 else 2)
         return figure
 
 
@@ -131,10 +153,13 @@ def _draw_lambdas(axes: "Axes", rows: Rows) -> None:
     alone: dict[str, Any] = {"marker": "o", "ms": 4} if len(rows) == 1 else {}
     for name, (label, look) in _LAMBDAS.items():
         values = [float("nan") if (value := row.get(name)) is None else value for row in rows]
+        if name == "attenuation" and all(row.get(name) is None for row in rows):
+            continue
         axes.plot(epochs, values, label=label, **look, **alone)
 
 
 def _spans_decades(rows: Rows) -> bool:
     """Whether a linear axis would flatten most of the lines."""
-    values = [value for row in rows for name in _LAMBDAS if (value := row.get(name)) is not None]
+    names = [name for name in _LAMBDAS if name.startswith("lambda")]
+    values = [value for row in rows for name in names if (value := row.get(name)) is not None]
     return min(values) > 0 and max(values) / min(values) > 50

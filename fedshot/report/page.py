@@ -1,40 +1,30 @@
-"""One HTML file with everything about some runs: no network, light and dark, phone and print."""
+"""One HTML file with everything about some runs: no network, light and dark, on a phone and in print."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedshot.errors import UserError
-from fedshot.report.comparison import Comparison, Row, Runs, comparison, difference_in_words, legend
-from fedshot.report.exhibits import (
-    Exhibit,
-    accuracy_exhibits,
-    class_exhibit,
-    client_class_exhibit,
-    lambda_exhibit,
-    partition_exhibit,
-    read_telemetry,
-)
-from fedshot.report.reproduce import python_lines
+from fedshot.report.cells import comparison_cells, cost_cells
+from fedshot.report.comparison import Comparison, Runs, comparison
+from fedshot.report.exhibits import Exhibit
+from fedshot.report.gather import TaskRuns
+from fedshot.report.payload import as_script, payload
+from fedshot.report.reproduce import python_lines, shell_line
+from fedshot.report.stills import detail_figures, other_stills, section_figures
 from fedshot.report.wording import bytes_in_words, number_of, seconds_in_words
 from fedshot.study.statistics import percent, points
 
 if TYPE_CHECKING:
     from fedshot.record import Record
 
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell of the comparison: what is read, and what it is sorted by."""
-
-    text: str
-    value: float | str
+MOST_CLIENTS = 30  # rows of a table of clients
+_SCRIPT = ("ground", "charts", "choices", "figures", "page")  # in the order in which they need each other
 
 
 def write_page(runs: Runs, folders: Mapping[str, Sequence[Path]], path: Path, command: str | None = None) -> Path:
-    """Writes the page of these runs and returns its path. Equal runs give equal bytes.
+    """Writes the page of the runs of one task and returns its path. Equal runs give equal bytes.
 
     Args:
         runs: records of each method.
@@ -42,51 +32,99 @@ def write_page(runs: Runs, folders: Mapping[str, Sequence[Path]], path: Path, co
         path: the HTML file; replaced if it exists.
         command: what was typed to get these runs, for the reader who wants them again.
     """
-    from jinja2 import Environment, StrictUndefined
+    task = TaskRuns(
+        {label: list(records) for label, records in runs.items()},
+        {label: list(paths) for label, paths in folders.items()},
+    )
+    write_report([task], [], path, command)
+    return path
 
+
+def write_report(
+    tasks: Sequence[TaskRuns], problems: Sequence[str], path: Path, command: str | None = None
+) -> list[str]:
+    """Writes the page of several tasks, each with a comparison of its own.
+
+    Returns: the problems, which the page names, and those that came up while it was made.
+    """
     from fedshot.store import write_atomic
 
     if path.is_dir():
         raise UserError(f"{path} is a folder: give the name of a file, such as {path / 'report.html'}")
+    shown = contents(tasks, problems, command)
+    write_atomic(path, render(shown).encode())
+    return list(shown["problems"])
+
+
+def render(shown: Mapping[str, Any]) -> str:
+    """The page as text."""
+    from jinja2 import Environment, StrictUndefined
+
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(files("fedshot.report").joinpath("page.html").read_text(encoding="utf-8"))
-    write_atomic(path, template.render(contents(runs, folders, command)).encode())
-    return path
+    return environment.from_string(_part("page.html")).render(shown)
 
 
-def contents(runs: Runs, folders: Mapping[str, Sequence[Path]], command: str | None) -> dict[str, Any]:
-    """What the template shows, by name."""
-    found = comparison(runs)
-    records = [record for of_label in runs.values() for record in of_label]
-    lambdas = [
-        lambda_exhibit(label, of_label[0], read_telemetry(folders[label][0]), number)
-        for number, (label, of_label) in enumerate(runs.items())
-        if folders.get(label)
-    ]
-    alone = [client_class_exhibit(label, of_label[0], n) for n, (label, of_label) in enumerate(runs.items())]
+def contents(
+    tasks: Sequence[TaskRuns], problems: Sequence[str], command: str | None, live: str | None = None
+) -> dict[str, Any]:
+    """What the template shows, by name.
+
+    Args:
+        live: the version of what is shown, for a page that a server renews while runs are under way. Such a page has
+            no figures for readers without script, who would not see it change either.
+    """
+    named = [*problems]
+    sections = [_section(task, number, live is None) for number, task in enumerate(tasks)]
+    data = payload(tasks, named)
+    records = [record for task in tasks for of_label in task.runs.values() for record in of_label]
+    detail = detail_figures(tasks[0], live is None) if tasks else {}
+    drawn = [*detail.values(), *(shown for section in sections for shown in section["figures"].values())]
     return {
-        "title": _title(runs),
-        "comparison": found,
-        "lead": lead(found),
-        "legend": legend(found),
-        "head": tuple(_cells(found.rows[0])),
-        "rows": [(row, _cells(row)) for row in found.rows],
-        "figures": [*accuracy_exhibits(runs), partition_exhibit(records[0]), class_exhibit(runs)],
-        "lambdas": _present(lambdas),
-        "alone": _present(alone),
-        "runs": runs,
-        "findings": {label: _findings(of_label) for label, of_label in runs.items() if _findings(of_label)},
+        "title": _title(tasks),
+        "problems": named,
+        "sections": sections,
+        "findings": dict(_findings(tasks)),
+        "detail": detail,
+        "stills": other_stills(tasks, sum(len(shown.svg) for shown in drawn)) if live is None else [],
+        "cost": [cost_cells(label, of_label) for task in tasks for label, of_label in task.runs.items()],
         "environments": _environments(records),
         "command": command,
-        "python_lines": {label: python_lines(of_label) for label, of_label in runs.items()},
+        "live": live,
+        "data": as_script(data),
+        "style": _part("page.css"),
+        "script": "".join(_part(f"script/{name}.js") for name in (*_SCRIPT, *(["live"] if live else []))),
+        "most_clients": MOST_CLIENTS,
         "bytes_in_words": bytes_in_words,
         "seconds_in_words": seconds_in_words,
     }
 
 
-def _title(runs: Runs) -> str:
-    data = {record.spec.data for records in runs.values() for record in records}
-    name = next(iter(runs)) if len(runs) == 1 else number_of(len(runs), "method")
+def _part(name: str) -> str:
+    return files("fedshot.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _section(task: TaskRuns, number: int, still: bool) -> dict[str, Any]:
+    """The comparison of one task and its figures."""
+    found = comparison(task.runs)
+    figures: dict[str, Exhibit] = section_figures(task.runs, number, still)
+    return {
+        "name": task.name,
+        "comparison": found,
+        "lead": lead(found),
+        "head": tuple(comparison_cells(found.rows[0])),
+        "rows": [(row, comparison_cells(row)) for row in found.rows],
+        "figures": figures,
+        "runs": task.runs,
+        "again": {label: (shell_line(of_label), python_lines(of_label)) for label, of_label in task.runs.items()},
+    }
+
+
+def _title(tasks: Sequence[TaskRuns]) -> str:
+    if not tasks:
+        return "no finished run yet"
+    data = {record.spec.data for task in tasks for records in task.runs.values() for record in records}
+    labels = {label: None for task in tasks for label in task.runs}
+    name = next(iter(labels)) if len(labels) == 1 else number_of(len(labels), "method")
     return f"{name} on {', '.join(sorted(data))}"
 
 
@@ -108,39 +146,17 @@ def lead(comparison: Comparison) -> str:
     return f"{told} These seeds do not tell the two apart." if open_question else told
 
 
-def _cells(row: Row) -> dict[str, Cell]:
-    """The columns of the comparison, by name."""
-    shares = {
-        "balanced": row.balanced,
-        "worst class": row.worst_class,
-        "calibration error": row.calibration_error,
-        "oracle routing": row.oracle_routing,
-    }
-    mean = 0.0 if row.difference is None or row.difference.mean is None else row.difference.mean
-    return {
-        "accuracy": Cell(percent(row.accuracy), row.accuracy.mean),
-        "difference": Cell(difference_in_words(row), mean),
-        **{name: Cell(f"{100 * share.mean:.1f}", share.mean) for name, share in shares.items()},
-        "upload of a client": Cell(bytes_in_words(row.upload_bytes), row.upload_bytes),
-        "all clients": Cell(seconds_in_words(row.client_seconds), row.client_seconds),
-        "server": Cell(seconds_in_words(row.server_seconds), row.server_seconds),
-        "models kept": Cell(str(row.models_kept), row.models_kept),
-        "phases": Cell(str(row.phases), row.phases),
-        "rule": Cell("inductive" if row.inductive else "transductive", "i" if row.inductive else "t"),
-    }
-
-
-def _present(exhibits: Sequence[Exhibit | None]) -> list[Exhibit]:
-    return [exhibit for exhibit in exhibits if exhibit is not None]
-
-
-def _findings(records: Sequence["Record"]) -> list[str]:
-    """Each finding once, with the seeds that show it."""
-    seeds: dict[str, list[str]] = {}
-    for record in records:
-        for finding in record.findings:
-            seeds.setdefault(finding, []).append(str(record.spec.seed))
-    return [f"{finding} (seed {', '.join(shown)})" for finding, shown in seeds.items()]
+def _findings(tasks: Sequence[TaskRuns]) -> Iterator[tuple[str, list[str]]]:
+    """Of each method that has any: each finding once, with the seeds that show it."""
+    for task in tasks:
+        for label, records in task.runs.items():
+            seeds: dict[str, list[str]] = {}
+            for record in records:
+                for finding in record.findings:
+                    seeds.setdefault(finding, []).append(str(record.spec.seed))
+            if seeds:
+                name = f"{task.name}: {label}" if len(tasks) > 1 else label
+                yield name, [f"{finding} (seed {', '.join(shown)})" for finding, shown in seeds.items()]
 
 
 def _environments(records: Sequence["Record"]) -> list[dict[str, str]]:

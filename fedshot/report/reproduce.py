@@ -1,5 +1,6 @@
 """How to get runs again."""
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -35,3 +36,33 @@ def _changed(record: "Record") -> dict[str, object]:
 def _call(setting: dict[str, object], seed: str) -> str:
     arguments = "".join(f"    {name}={value!r},\n" for name, value in setting.items())
     return f"spec = make_spec(\n{arguments}    seed={seed},\n)\nprint(spec.seed, run(spec).final.accuracy)"
+
+
+_FLAGS = {
+    "data": "--data",
+    "clients": "--clients",
+    "alpha": "--alpha",
+    "recipe": "--recipe",
+    "classes_per_client": "--classes-per-client",
+    "partition_file": "--partition-file",
+    "validation": "--validation",
+    "encoder": "--encoder",
+    "epochs": "--epochs",
+    "batch_size": "--batch-size",
+    "fusion": "--fusion",
+}
+
+
+def shell_line(records: Sequence["Record"]) -> str:
+    """The command that runs one method again over its seeds, for runs that differ in nothing but the seed."""
+    spec = records[0].spec
+    changed = {k: v for k, v in _changed(records[0]).items() if k not in ("method", "options", "files", "seed")}
+    words = ["fedshot", "compare", spec.method, "--seeds", ",".join(str(record.spec.seed) for record in records)]
+    for name, value in changed.items():
+        if name == "evaluate_at":
+            words += ["--evaluate-at", ",".join(map(str, spec.evaluate_at))]
+        else:
+            words += [_FLAGS[name], str(value)] if name in _FLAGS else ["--set", f"{name}={value}"]
+    for name, value in spec.options.items():
+        words += [] if value is None else ["--set", f"{name}={value}"]
+    return shlex.join(words)

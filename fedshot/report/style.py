@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 INK = "#7d8790"  # read on white and on black; a page replaces it by the colour of its own text
 # after Okabe and Ito 2008, evened out so that each stands out from white as well as from near-black
-COLOURS = ("#2b7bba", "#d9822b", "#1f9e89", "#c2569b", "#8a79d6", "#a8962a", "#4aa8d8", "#d1495b")
+COLOURS = ("#2b7bba", "#d17a24", "#1f9e89", "#c2569b", "#8a79d6", "#9c8b24", "#3a99c9", "#d1495b")
 MARKERS = "osD^vPX*"  # a second way to tell lines apart
 RAMP = ("#cfe2ec", "#97c5d6", "#4a9dba", "#1f6690", "#10345c")  # pale to deep blue, evenly darker
 LONGEST_LABEL = 26

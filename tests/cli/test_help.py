@@ -11,7 +11,7 @@ import pytest
 from fedshot import __version__
 
 COMMANDS = ["run", "compare", "fuse", "partition", "methods", "datasets", "fusions", "bench", "data"]
-COMMANDS += ["study", "results", "explain", "reproduce"]
+COMMANDS += ["study", "results", "explain", "reproduce", "report", "watch"]
 
 
 def test_help_comes_within_a_second(program: Callable, tmp_path: Path) -> None:

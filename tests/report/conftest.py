@@ -1,11 +1,20 @@
 """Records as runs would leave them, without training."""
 
+import shutil
+import subprocess
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
 from fedshot.record import ClientRecord, Cost, Final, Point, Record
 from fedshot.spec import make_spec
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--virtual-time-budget=5000"),
+)
 
 MakeRecord = Callable[..., Record]
 
@@ -84,7 +93,7 @@ def fabricate(
     ).sealed()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_record() -> MakeRecord:
     return fabricate
 
@@ -97,3 +106,20 @@ def runs() -> dict[str, list[Record]]:
         "fafi": [fabricate("fafi", seed, (0.5, value)) for seed, value in base.items()],
         "V14": [fabricate("aurora", seed, (0.9, value + seed / 100)) for seed, value in base.items()],
     }
+
+
+@pytest.fixture
+def browse(tmp_path: Path) -> Callable[..., str]:
+    """What Chromium prints about an address; its profile is removed."""
+    if not CHROMIUM.exists():
+        pytest.skip("there is no Chromium")
+
+    def see(address: str, *flags: str) -> str:
+        profile = tmp_path / "profile"
+        command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", *flags, address]
+        try:
+            return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+        finally:
+            shutil.rmtree(profile, ignore_errors=True)
+
+    return see

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from fedshot.report.exhibits import client_class_exhibit, lambda_exhibit, shares_alone
-from fedshot.report.figures import accuracy_curves, accuracy_dots, has_lambda, lambda_paths
+from fedshot.report.figures import accuracy_bars, accuracy_curves, accuracy_dots, has_lambda, lambda_paths
 from fedshot.report.heat import class_map, partition_map
 from fedshot.report.style import INK, as_svg
 
@@ -35,6 +35,12 @@ def texts_in(svg):
 def test_every_seed_is_a_dot_and_the_mean_a_bar(runs):
     drawn = [list(line.get_xdata()) for line in accuracy_dots(runs).axes[0].get_lines()]
     assert [pytest.approx(v) for v in ([80, 60, 70], [70, 70], [81, 62, 73], [72, 72])] == drawn[-4:]
+
+
+def test_a_bar_ends_at_the_mean_with_a_whisker_of_one_deviation(runs):
+    axes = accuracy_bars(runs).axes[0]
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([70, 72])
+    assert list(axes.get_lines()[0].get_xdata()) == pytest.approx([60, 80])
 
 
 def test_the_curve_is_the_mean_over_seeds_at_the_epochs_that_all_of_them_have(make_record):

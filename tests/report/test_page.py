@@ -1,14 +1,20 @@
 import json
+import math
 import re
+import shlex
 from html.parser import HTMLParser
+from importlib.resources import files
 
 import pytest
 
+from fedshot.cli.settings import build_spec
 from fedshot.errors import UserError
 from fedshot.report import write_page
 from fedshot.report.comparison import comparison
-from fedshot.report.page import lead
-from fedshot.report.reproduce import python_lines
+from fedshot.report.gather import TaskRuns
+from fedshot.report.page import lead, write_report
+from fedshot.report.reproduce import python_lines, shell_line
+from fedshot.report.style import COLOURS
 from fedshot.spec import make_spec
 
 VOID = {"meta", "path", "use", "rect", "image", "br", "link"}
@@ -41,6 +47,11 @@ def parsed(path):
     return page
 
 
+def data_in(path):
+    """The numbers that the page draws."""
+    return json.loads(re.search(r'id="data">(.*?)</script>', path.read_text(), re.S)[1])
+
+
 @pytest.fixture
 def folders(runs, tmp_path):
     """Run folders, where only the second method has an alignment weight."""
@@ -68,15 +79,24 @@ def test_the_page_holds_table_figures_specs_and_command(runs, folders, tmp_path)
     assert "fafi: weight of the alignment loss" not in text
     assert text.count("Full spec of seed") == 6
     assert "client 0 · 35 · 1.00 bit" in text
+    assert "fedshot compare aurora --seeds 1,2,3 --clients 2" in text
     assert [file.name for file in path.parent.iterdir()] == ["report.html"], "no part file stays behind"
     page = parsed(path)
-    assert sum(tag == "svg" for tag, _ in page.seen) == 5
+    assert sum(tag == "svg" for tag, _ in page.seen) == 5, (
+        "dots, curves, classes, partition and a weight without script"
+    )
+    drawn = [attrs["data-draw"] for tag, attrs in page.seen if tag == "figure" and "data-draw" in attrs]
+    assert drawn == [
+        *("dots", "curves", "classes", "partition", "lambda", "losses"),
+        *("cosines", "plane", "alone", "confusion", "further"),
+    ]
 
 
 def test_the_page_needs_no_network(runs, folders, tmp_path):
     text = write_page(runs, folders, tmp_path / "report.html").read_text()
     without_names = re.sub(r'xmlns(:\w+)?="[^"]*"', "", text)
-    assert "http" not in without_names
+    assert "http:" not in without_names and "https:" not in without_names
+    assert "default-src 'none'" in text
     assert "@import" not in text and "<link" not in text
     assert all("src" not in attrs for _, attrs in parsed(tmp_path / "report.html").seen)
 
@@ -91,12 +111,37 @@ def test_the_page_is_accessible(runs, folders, tmp_path):
     assert used <= {*names}
 
 
-def test_twelve_runs_stay_under_a_megabyte_and_equal_runs_give_equal_pages(make_record, tmp_path):
+def test_equal_runs_give_equal_pages(runs, folders, tmp_path):
+    first = write_page(runs, folders, tmp_path / "1.html").read_bytes()
+    assert write_page(runs, folders, tmp_path / "2.html").read_bytes() == first
+
+
+def test_fifty_runs_stay_under_a_megabyte_and_the_page_can_say_what_was_thinned(make_record, tmp_path):
     wide = [[k + c for c in range(100)] for k in range(20)]
-    runs = {m: [make_record(m, s, class_counts=wide) for s in (1, 2, 3)] for m in ("fafi", "etf", "aurora", "fedavg")}
-    first = write_page(runs, {}, tmp_path / "1.html").read_bytes()
-    assert len(first) < 1_000_000
-    assert write_page(runs, {}, tmp_path / "2.html").read_bytes() == first
+    alone = {"per_class_alone": tuple(n / 100 for n in range(100))}
+    names = [f"loss_{letter}" for letter in "abcdef"] + ["lambda_raw", "lambda_effective", "attenuation", "grad_norm"]
+    rows = [
+        {"client": k, "epoch": e, **{name: math.exp(e / 7 + n + k) for n, name in enumerate(names)}}
+        for k in range(20)
+        for e in range(1, 51)
+    ]
+    (tmp_path / "telemetry.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    runs = {}
+    for number in range(10):
+        records = [make_record(f"method_{number}", seed, class_counts=wide) for seed in range(1, 6)]
+        runs[f"method_{number}"] = [
+            r.model_copy(update={"clients": tuple(c.model_copy(update=alone) for c in r.clients)}) for r in records
+        ]
+    path = write_page(runs, {label: [tmp_path] * 5 for label in runs}, tmp_path / "report.html")
+    assert path.stat().st_size < 1_000_000
+    told = data_in(path)
+    assert len(told["runs"]) == 50 and len(told["partitions"]) == 5
+    telemetry = told["runs"][-1]["telemetry"]
+    assert telemetry["of"] == [20, 50]
+    assert len(telemetry["clients"]) < 20
+    assert 8 <= len(telemetry["epochs"][0]) < 50
+    assert telemetry["epochs"][0][0] == 1 and telemetry["epochs"][0][-1] == 50
+    assert told["runs"][0]["confusion"] and told["runs"][0]["alone"] and not told["runs"][-1]["confusion"]
 
 
 def test_one_run_of_one_method_without_telemetry_makes_a_page(make_record, tmp_path):
@@ -105,14 +150,15 @@ def test_one_run_of_one_method_without_telemetry_makes_a_page(make_record, tmp_p
     assert "50.0 (1 seed)" in text
     assert "1 of 2 clients skipped" in text
     assert "client 1 held nothing (seed 1)" in text
-    assert "Accuracy over local epochs" not in text
+    assert "<h3>Accuracy over local epochs</h3>" not in text
 
 
 def test_what_the_user_typed_is_text_and_never_markup(make_record, tmp_path):
     label = '<script>alert("x")</script>'
     path = write_page({label: [make_record()]}, {}, tmp_path / "report.html", command=label)
-    assert sum(tag == "script" for tag, _ in parsed(path).seen) == 1
+    assert sum(tag == "script" for tag, _ in parsed(path).seen) == 3, "errors, data and drawing"
     assert label not in path.read_text()
+    assert data_in(path)["tasks"][0]["methods"][0]["label"] == label
 
 
 def test_a_folder_is_not_a_page(runs, tmp_path):
@@ -139,6 +185,54 @@ def test_the_lead_claims_no_more_than_the_seeds_give(runs, make_record):
     assert lead(comparison({"fafi": runs["fafi"], "etf": clear[:1]})).startswith("The methods ran on different seeds")
 
 
+def test_many_clients_are_counted_and_the_first_of_them_drawn(make_record, tmp_path):
+    record = make_record(class_counts=[[1] * 100] * 300)
+    (partition,) = data_in(write_page({"fafi": [record]}, {}, tmp_path / "report.html"))["partitions"].values()
+    assert len(partition["sizes"]) == 300 and len(partition["counts"]) == 100
+
+
+def test_differences_to_every_method_are_there_to_choose_from(runs, tmp_path):
+    methods = data_in(write_page(runs, {}, tmp_path / "report.html"))["tasks"][0]["methods"]
+    assert {m["label"]: m["against"] for m in methods} == {
+        "fafi": {"V14": ["−2.0 [−4.5, +0.5]", -2]},
+        "V14": {"fafi": ["+2.0 [−0.5, +4.5]", 2]},
+    }
+
+
+def test_several_tasks_have_a_comparison_each(runs, make_record, tmp_path):
+    other = TaskRuns({"fafi": [make_record(data="svhn")]})
+    named = write_report([TaskRuns(runs), other], ["x/record.json is damaged"], tmp_path / "report.html")
+    page = parsed(tmp_path / "report.html")
+    assert sum(attrs.get("class") == "comparison sortable" for _, attrs in page.seen) == 2
+    text = (tmp_path / "report.html").read_text()
+    assert "2 methods on digits, svhn" in text and "Left out: x/record.json is damaged" in text
+    assert named == ["x/record.json is damaged"]
+
+
+def test_telemetry_that_is_damaged_is_named_and_the_rest_is_shown(runs, folders, tmp_path):
+    (folders["V14"][0] / "telemetry.jsonl").write_text('{"client": 0, "epoch": 1}\n{"client"')
+    named = write_report([TaskRuns(runs, folders)], [], tmp_path / "report.html")
+    assert [problem.endswith("is damaged in line 2: its telemetry is left out") for problem in named] == [True]
+    assert [bool(run["telemetry"]) for run in data_in(tmp_path / "report.html")["runs"]] == [True] * 3 + [False] + [
+        True
+    ] * 2
+
+
+def test_the_shell_line_gives_the_same_spec(make_record):
+    spec = {"options": {"alignment.weight": 2.0}, "evaluate_at": (1, 2), "fusion": "logits", "data": "svhn", "lr": 0.1}
+    records = [make_record("etf", seed=seed, **spec) for seed in (1, 2)]
+    words = shlex.split(shell_line(records))
+    assert words[:5] == ["fedshot", "compare", "etf", "--seeds", "1,2"]
+    given = dict(zip(words[5::2], words[6::2], strict=True))
+    settings = [value for flag, value in zip(words[5::2], words[6::2], strict=True) if flag == "--set"]
+    fields = {
+        flag[2:].replace("-", "_"): value for flag, value in given.items() if flag not in ("--set", "--evaluate-at")
+    }
+    built = build_spec("etf", {**fields, "seed": 2}, settings, given["--evaluate-at"])
+    assert built.model_copy(update={"options": {"alignment.weight": 2.0}}) == records[1].spec
+    assert built.options == {"alignment.weight": "2.0"}
+
+
 def test_the_python_lines_give_the_same_specs(make_record):
     records = [make_record(seed=s, options={"weight": 2.0}, evaluate_at=(1, 2), fusion="logits") for s in (1, 2)]
     for group in (records, [records[0], make_record("etf", seed=2)]):
@@ -152,3 +246,31 @@ def test_the_python_lines_give_the_same_specs(make_record):
         scope = {"make_spec": make_spec, "run": lambda spec: made.append(spec) or Done, "print": lambda *_: None}  # noqa: B023
         exec(code, scope)
         assert made == [record.spec for record in group]
+
+
+def contrast(one, other):
+    """WCAG 2.1: (lighter + 0.05) / (darker + 0.05) of relative luminances."""
+
+    def luminance(colour):
+        parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+        red, green, blue = (v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_text_stands_out_in_light_and_dark():
+    css = files("fedshot.report").joinpath("page.css").read_text(encoding="utf-8")
+    themes = [
+        dict(re.findall(r"--([\w-]+): (#\w{6})", block)) for block in re.findall(r"color-scheme: .*?}", css, re.S)
+    ]
+    assert len(themes) == 3 and themes[1] == themes[2], "light, dark by preference, dark by choice"
+    for theme in themes:
+        grounds = [theme["paper"], theme["card"]]
+        for ink in ("ink", "soft", "accent", "warn"):
+            assert all(contrast(theme[ink], ground) >= 4.5 for ground in grounds), ink
+        assert contrast(theme["warn"], theme["warn-paper"]) >= 4.5
+        assert contrast(theme["ink"], theme["code"]) >= 4.5
+        assert contrast(theme["soft"], theme["none"]) >= 4.5
+        assert all(contrast(line, theme["card"]) >= 3 for line in COLOURS)

@@ -1,0 +1,159 @@
+"""Finds the runs below some folders and sorts them: those of one task side by side, the seeds of one method together.
+
+What cannot be reported is named and left out; the rest goes on.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from fedshot import __version__
+from fedshot.errors import UserError, unknown
+from fedshot.report.agreement import recipe_in_words
+from fedshot.report.wording import number_of
+
+if TYPE_CHECKING:
+    from fedshot.record import Record
+
+_TASK = ("data", "clients", "recipe", "alpha", "classes_per_client", "partition_file")
+
+
+@dataclass(frozen=True)
+class TaskRuns:
+    """Runs that can be compared: the same data, divided by the same recipe. The first method is the reference."""
+
+    runs: dict[str, list["Record"]]
+    folders: dict[str, list[Path]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        record = next(iter(self.runs.values()))[0]
+        return " · ".join([record.spec.data, number_of(record.spec.clients, "client"), recipe_in_words(record)])
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What was found, and why the rest was left out."""
+
+    tasks: tuple[TaskRuns, ...]
+    problems: tuple[str, ...]
+
+
+def gather(paths: Sequence[Path], baseline: str | None = None, confined: bool = False) -> Gathered:
+    """All finished runs below the paths.
+
+    Args:
+        paths: folders of runs, of comparisons or of studies, or record files.
+        baseline: the method that differences are taken to; the highest mean of each task if not given.
+        confined: leave out runs with a link that leads out of the paths.
+    """
+    found: dict[Path, Record] = {}
+    problems: list[str] = []
+    for file in _record_files(paths, problems):
+        if confined and not any(stays_inside(file.parent, path) for path in paths):
+            problems.append(f"{file.parent} holds a link that leads out of the folder: it is not shown")
+            continue
+        try:
+            found[file.parent] = read_strictly(file)
+        except UserError as error:
+            problems.append(str(error))
+    tasks = tuple(_by_task(_once(found, problems), baseline))
+    labels = {label: None for task in tasks for label in task.runs}
+    if baseline is not None and tasks and baseline not in labels:
+        raise unknown("baseline", baseline, labels)
+    return Gathered(tasks, tuple(problems))
+
+
+def _record_files(paths: Sequence[Path], problems: list[str]) -> Iterator[Path]:
+    seen: set[Path] = set()
+    for path in paths:
+        if not path.exists():
+            raise UserError(f"{path} does not exist: give the folder of a run, of a comparison or of a study")
+        files = [path] if path.is_file() else sorted(path.rglob("record.json"))
+        if not files:
+            problems.append(f"{path} holds no finished run: there is no record.json below it")
+        yield from (file for file in files if file not in seen)
+        seen.update(files)
+
+
+def stays_inside(run: Path, root: Path) -> bool:
+    """Whether no file of a run folder is a link to a place outside of the root."""
+    files = [run / "spec.json", run / "record.json", run / "telemetry.jsonl", *run.glob("clients/*/*")]
+    return all(file.resolve().is_relative_to(root.resolve()) for file in files)
+
+
+def read_strictly(file: Path) -> "Record":
+    """The record in a file; refuses a damaged one and one of another version, with its reason."""
+    from fedshot.record import Record
+    from fedshot.spec import first_problem
+
+    try:
+        content = json.loads(file.read_bytes())
+        made_by = content["versions"]["fedshot"]
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{file} is damaged or not the record of a run: run it again") from None
+    if made_by != __version__:
+        raise UserError(f"{file} was made by fedshot {made_by}, this is {__version__}: run it again")
+    try:
+        return Record.model_validate(content)
+    except ValidationError as error:
+        raise UserError(f"{file} is damaged: {first_problem(error)}") from None
+
+
+def _once(found: dict[Path, "Record"], problems: list[str]) -> dict[Path, "Record"]:
+    """Each spec once: a second run of it would count a seed twice."""
+    first: dict[str, Path] = {}
+    kept = {}
+    for folder, record in found.items():
+        other = first.setdefault(record.spec.sha256, folder)
+        if other == folder:
+            kept[folder] = record
+        else:
+            problems.append(f"{folder} repeats the spec of {other}: only the latter is reported")
+    return kept
+
+
+def _by_task(found: dict[Path, "Record"], baseline: str | None) -> Iterator[TaskRuns]:
+    tasks: dict[str, dict[Path, Record]] = {}
+    for folder, record in found.items():
+        key = json.dumps([getattr(record.spec, name) for name in _TASK])
+        tasks.setdefault(key, {})[folder] = record
+    for members in tasks.values():
+        groups: dict[str, list[Path]] = {}
+        for folder, record in members.items():
+            same = record.spec.model_dump(mode="json", exclude={"seed", *_TASK})
+            groups.setdefault(json.dumps(same, sort_keys=True), []).append(folder)
+        by_seed = [sorted(group, key=lambda folder: members[folder].spec.seed) for group in groups.values()]
+        labelled = dict(zip(_labels([members[group[0]] for group in by_seed]), by_seed, strict=True))
+        order = sorted(labelled, key=lambda label: (label != baseline, -_mean([members[f] for f in labelled[label]])))
+        runs = {label: [members[folder] for folder in labelled[label]] for label in order}
+        yield TaskRuns(runs, {label: labelled[label] for label in order})
+
+
+def _mean(records: Sequence["Record"]) -> float:
+    return sum(record.final.accuracy for record in records) / len(records)
+
+
+def _labels(records: Sequence["Record"]) -> list[str]:
+    """The method of each record, followed by what sets it apart from others of the same method."""
+    names = [Path(record.spec.method).name for record in records]
+    facts = [_facts(record) for record in records]
+    labels = []
+    for name, fact in zip(names, facts, strict=True):
+        peers = [other for other_name, other in zip(names, facts, strict=True) if other_name == name]
+        told = [f"{key}={fact.get(key)}" for key in fact if any(peer.get(key) != fact[key] for peer in peers)]
+        labels.append(f"{name} ({', '.join(told)})" if told else name)
+    return labels
+
+
+def _facts(record: "Record") -> dict[str, Any]:
+    dumped = record.spec.model_dump(mode="json", exclude={"seed", "method", *_TASK})
+    options, files = dumped.pop("options"), dumped.pop("files")
+    content = {f"content of {Path(name).name}": sha256[:8] for name, sha256 in files.items()}
+    return {**options, **dumped, **content}

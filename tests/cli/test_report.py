@@ -1,0 +1,67 @@
+"""`fedshot report`: one page of everything below a folder."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def runs(call: Callable, small: list[str], tmp_path: Path) -> Path:
+    """Two methods over two seeds, as `fedshot compare` leaves them: one run, and three that were edited."""
+    root = tmp_path / "runs"
+    assert call("run", "fafi", *small, "--out", root / "fafi" / "seed-1").status == 0
+    content = json.loads((root / "fafi" / "seed-1" / "record.json").read_bytes())
+    for method, accuracy in (("fafi", 0.5), ("etf", 0.6)):
+        for seed in (1, 2):
+            content["spec"] |= {"method": method, "seed": seed}
+            content["final"]["accuracy"] = accuracy
+            folder = root / method / f"seed-{seed}"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "record.json").write_text(json.dumps(content))
+    return root
+
+
+def test_a_folder_becomes_a_page_and_figures(call: Callable, runs: Path) -> None:
+    answer = call("report", runs, "--figures", "paper", "--format", "svg")
+    assert (answer.status, answer.err) == (0, "")
+    assert answer.out == f"report: {runs / 'report.html'}\nfigures: 2 files in paper\n"
+    assert "etf, 60.0 ± 0.0 (2 seeds)" in (runs / "report.html").read_text()
+    assert {file.suffix for file in Path("paper").iterdir()} == {".svg"}
+
+
+def test_single_runs_and_a_baseline_can_be_given(call: Callable, runs: Path) -> None:
+    given = [runs / "fafi" / "seed-1", runs / "etf" / "seed-1"]
+    assert call("report", *given, "--baseline", "fafi", "-o", "two.html").status == 0
+    text = Path("two.html").read_text()
+    assert "Against fafi, in points: +10.0 (1 seed)." in text
+
+
+def test_bad_input_is_named_and_the_rest_reported(call: Callable, runs: Path, tmp_path: Path) -> None:
+    (runs / "fafi" / "seed-2" / "record.json").write_text("{")
+    (runs / "etf" / "seed-1" / "telemetry.jsonl").write_text("?")
+    (tmp_path / "empty").mkdir()
+    answer = call("report", runs, tmp_path / "empty", "-o", "report.html")
+    assert answer.status == 0
+    told = answer.err.splitlines()
+    assert len(told) == 3 and all(line.startswith("left out: ") for line in told)
+    text = Path("report.html").read_text()
+    assert text.count("<li>Left out: ") == 3
+    assert "2 methods on digits" in text
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ((), "no finished run in"),
+        (("gone",), "gone does not exist"),
+        (("--format", "gif"), "unknown format 'gif'"),
+    ],
+)
+def test_mistakes_are_one_sentence(call: Callable, tmp_path: Path, more: Sequence[str], said: str) -> None:
+    (tmp_path / "empty").mkdir()
+    answer = call("report", tmp_path / "empty", *more)
+    assert answer.status == 2
+    assert said in answer.err.splitlines()[-1]
+    assert not list(tmp_path.rglob("*.html"))
