@@ -83,7 +83,7 @@ def contents(
         "title": _title(tasks),
         "problems": named,
         "sections": sections,
-        "findings": dict(_findings(tasks)),
+        "findings": dict(_findings(tasks)) if live is None else {},
         "detail": detail,
         "stills": other_stills(tasks, sum(len(shown.svg) for shown in drawn)) if live is None else [],
         "cost": [cost_cells(label, of_label) for task in tasks for label, of_label in task.runs.items()],
@@ -147,16 +147,27 @@ def lead(comparison: Comparison) -> str:
 
 
 def _findings(tasks: Sequence[TaskRuns]) -> Iterator[tuple[str, list[str]]]:
-    """Of each method that has any: each finding once, with the seeds that show it."""
+    """Of each method that has any: each finding once, as its first run shows it, with the seeds that do."""
     for task in tasks:
         for label, records in task.runs.items():
-            seeds: dict[str, list[str]] = {}
-            for record in records:
-                for finding in record.findings:
-                    seeds.setdefault(finding, []).append(str(record.spec.seed))
-            if seeds:
+            folders: list[Path | None] = [*task.folders.get(label, [])] or [None] * len(records)
+            seen: dict[str, tuple[str, list[str]]] = {}
+            for record, folder in zip(records, folders, strict=True):
+                told = {finding: finding for finding in record.findings} | _explained(folder)
+                for kind, title in told.items():
+                    seen.setdefault(kind, (title, []))[1].append(str(record.spec.seed))
+            if seen:
                 name = f"{task.name}: {label}" if len(tasks) > 1 else label
-                yield name, [f"{finding} (seed {', '.join(shown)})" for finding, shown in seeds.items()]
+                yield name, [f"{title} (seed {', '.join(seeds)})" for title, seeds in seen.values()]
+
+
+def _explained(folder: Path | None) -> dict[str, str]:
+    """What `fedshot explain` says about a run, by the name of the finding, without its mere notes."""
+    if folder is None or not (folder / "record.json").is_file():
+        return {}
+    from fedshot.explain import explain
+
+    return {f.name: f"{f.severity}: {f.title}" for f in explain(folder) if f.severity != "note"}
 
 
 def _environments(records: Sequence["Record"]) -> list[dict[str, str]]:

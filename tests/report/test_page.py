@@ -9,6 +9,7 @@ import pytest
 
 from fedshot.cli.settings import build_spec
 from fedshot.errors import UserError
+from fedshot.explain import Finding
 from fedshot.report import write_page
 from fedshot.report.comparison import comparison
 from fedshot.report.gather import TaskRuns
@@ -151,6 +152,22 @@ def test_one_run_of_one_method_without_telemetry_makes_a_page(make_record, tmp_p
     assert "1 of 2 clients skipped" in text
     assert "client 1 held nothing (seed 1)" in text
     assert "<h3>Accuracy over local epochs</h3>" not in text
+
+
+def test_what_explain_finds_in_a_run_stands_on_the_page(runs, monkeypatch, tmp_path):
+    def explain(folder):
+        kinds = ("severe", "λ explodes"), ("note", "too small to tell")
+        return [Finding(title, severity, f"{title} in {folder.name}", (), "", ()) for severity, title in kinds]
+
+    monkeypatch.setattr("fedshot.explain.explain", explain)
+    folders = {label: [tmp_path / f"{label}-{r.spec.seed}" for r in records] for label, records in runs.items()}
+    for folder in [folder for each in folders.values() for folder in each]:
+        folder.mkdir()
+        (folder / "record.json").touch()
+    text = write_page(runs, folders, tmp_path / "report.html").read_text()
+    seeds = ", ".join(str(r.spec.seed) for r in runs["fafi"])
+    assert f"severe: λ explodes in fafi-{runs['fafi'][0].spec.seed} (seed {seeds})" in text
+    assert "too small to tell" not in text
 
 
 def test_what_the_user_typed_is_text_and_never_markup(make_record, tmp_path):

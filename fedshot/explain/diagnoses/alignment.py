@@ -12,6 +12,7 @@ TURNED = 0.1  # a random direction in d = 512 is at cosine 0 ± 0.044 / √C: le
 REACHED = 0.9  # prototypes that are at their anchors need not move any more
 SHORTER = 0.02  # without an alignment term the length changes by less than 0.5 % (fafi on digits, 30 epochs)
 SHRUNK = 0.5  # half the length doubles the temperature of the softmax
+UNSURE = 0.99  # above it the bound on the confidence binds nobody
 
 
 def alignment_without_effect(run: Run) -> list[Finding]:
@@ -77,14 +78,15 @@ def prototypes_shrunk(run: Run) -> list[Finding]:
     found = {}
     for client, telemetry in run.rows.items():
         rows = complete(telemetry, "prototype_norm")
-        if len(rows) >= FEWEST_EPOCHS and rows[-1]["prototype_norm"] < SHRUNK * rows[0]["prototype_norm"]:
+        short = len(rows) >= FEWEST_EPOCHS and rows[-1]["prototype_norm"] < SHRUNK * rows[0]["prototype_norm"]
+        if short and _confidence_bound(rows[-1]["prototype_norm"], classes) < UNSURE:
             found[client] = rows
-    if not found or classes < 2:
+    if not found:
         return []
     worst = min(found, key=lambda client: found[client][-1]["prototype_norm"])
     rows = found[worst]
     first, last = rows[0]["prototype_norm"], rows[-1]["prototype_norm"]
-    bound = 1 / (1 + (classes - 1) * math.exp(-2 * last))
+    bound = _confidence_bound(last, classes)
     return [
         Finding(
             "prototypes_shrunk",
@@ -108,6 +110,11 @@ def prototypes_shrunk(run: Run) -> list[Finding]:
             (_plot(f"length, client {worst}", rows, "prototype_norm"),),
         )
     ]
+
+
+def _confidence_bound(length: float, classes: int) -> float:
+    """The most that softmax gives a class whose logits f·p_c lie within ± that length."""
+    return 1 / (1 + (classes - 1) * math.exp(-2 * length))
 
 
 def _aligned(run: Run) -> dict[int, list[dict[str, float]]]:
