@@ -98,3 +98,16 @@ def first_problem(error: ValidationError) -> str:
         return f"{where}: {what}" if where else what
     given = repr(first["input"])
     return f"{where} = {given if len(given) <= 60 else given[:60] + '…'}: {what}" if where else what
+
+
+# fields with an option of their own on the command line
+_TYPED = "data clients recipe alpha classes_per_client partition_file validation encoder epochs batch_size fusion seed"
+
+
+def as_typed(name: str, value: object) -> list[str]:
+    """A setting of a run as it is typed on the command line.
+
+    >>> as_typed("batch_size", 64), as_typed("lr", 0.1)
+    (['--batch-size', '64'], ['--set', 'lr=0.1'])
+    """
+    return [f"--{name.replace('_', '-')}", str(value)] if name in _TYPED.split() else ["--set", f"{name}={value}"]

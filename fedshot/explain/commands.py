@@ -3,22 +3,8 @@
 import shlex
 from collections.abc import Mapping
 
-from fedshot.spec import Spec
+from fedshot.spec import Spec, as_typed
 
-_FLAGS = {
-    "data": "--data",
-    "clients": "--clients",
-    "recipe": "--recipe",
-    "alpha": "--alpha",
-    "classes_per_client": "--classes-per-client",
-    "partition_file": "--partition-file",
-    "validation": "--validation",
-    "encoder": "--encoder",
-    "epochs": "--epochs",
-    "batch_size": "--batch-size",
-    "fusion": "--fusion",
-    "seed": "--seed",
-}
 _LEFT_OUT = ("evaluate_at", "augmentation", "precision", "fusion")  # chosen anew by the data set, device or method
 
 
@@ -50,13 +36,9 @@ def again(spec: Spec, changes: Mapping[str, object]) -> str:
     }
     settings = {**kept, **({} if "method" in changes else own_options(spec)), **changes}
     settings.pop("method", None)
-    words = ["run", method]
-    for name, flag in _FLAGS.items():
-        if name in settings:
-            words += [flag, _text(settings.pop(name))]
-    for name, value in settings.items():
-        words += ["--set", f"{name}={_text(value)}"]
-    return command(*words)
+    typed = [as_typed(name, _text(value)) for name, value in settings.items()]
+    typed.sort(key=lambda words: words[0] == "--set")  # those with an option of their own come first
+    return command("run", method, *(word for words in typed for word in words))
 
 
 def reference(spec: Spec) -> str:

@@ -4,6 +4,8 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fedshot.spec import as_typed
+
 if TYPE_CHECKING:
     from fedshot.record import Record
 
@@ -38,21 +40,6 @@ def _call(setting: dict[str, object], seed: str) -> str:
     return f"spec = make_spec(\n{arguments}    seed={seed},\n)\nprint(spec.seed, run(spec).final.accuracy)"
 
 
-_FLAGS = {
-    "data": "--data",
-    "clients": "--clients",
-    "alpha": "--alpha",
-    "recipe": "--recipe",
-    "classes_per_client": "--classes-per-client",
-    "partition_file": "--partition-file",
-    "validation": "--validation",
-    "encoder": "--encoder",
-    "epochs": "--epochs",
-    "batch_size": "--batch-size",
-    "fusion": "--fusion",
-}
-
-
 def shell_line(records: Sequence["Record"]) -> str:
     """The command that runs one method again over its seeds, for runs that differ in nothing but the seed."""
     spec = records[0].spec
@@ -62,7 +49,7 @@ def shell_line(records: Sequence["Record"]) -> str:
         if name == "evaluate_at":
             words += ["--evaluate-at", ",".join(map(str, spec.evaluate_at))]
         else:
-            words += [_FLAGS[name], str(value)] if name in _FLAGS else ["--set", f"{name}={value}"]
+            words += as_typed(name, value)
     for name, value in spec.options.items():
         words += [] if value is None else ["--set", f"{name}={value}"]
     return shlex.join(words)
