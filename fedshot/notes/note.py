@@ -86,6 +86,20 @@ def specs_at(scale: Scale, full: Mapping[str, Any], methods: Mapping[str, str], 
     return {label: make_spec(method=name, options=options, **shared) for label, (name, options) in references.items()}
 
 
+def told_setting(data: str, epochs: int, points: int) -> dict[str, Any]:
+    """What the notes have in common: five clients, α = 0.05, ResNet-18, evaluated `points` times."""
+    step = epochs // points
+    evaluate_at = tuple(range(step, epochs + 1, step))
+    return {
+        "data": data,
+        "clients": 5,
+        "alpha": 0.05,
+        "epochs": epochs,
+        "encoder": "resnet18",
+        "evaluate_at": evaluate_at,
+    }
+
+
 def accuracy_table(told: Mapping[str, str], runs: Runs) -> Table:
     """The note's final accuracies beside ours."""
     rows = tuple((label, told.get(label, "–"), f"{run.record.final.accuracy:.2%}") for label, run in runs.items())

@@ -1,9 +1,8 @@
 """Explosions on SVHN: attenuating the data term makes lambda grow without bound, and what stops it."""
 
 from collections.abc import Mapping
-from typing import Any
 
-from fedshot.notes.note import Note, Runs, Scale, Seen, Table, at_same_place, specs_at, times
+from fedshot.notes.note import Note, Runs, Scale, Seen, Table, at_same_place, specs_at, times, told_setting
 from fedshot.spec import Spec
 
 ROUNDS = 50
@@ -17,14 +16,7 @@ TOLD: Mapping[int, tuple[float, str]] = {  # λ of client 3 of V12, and the accu
 }
 EXPLODES = 10.0  # how far V12's λ grows at least
 GAMMA = 1e-5
-FULL: dict[str, Any] = {
-    "data": "svhn",
-    "clients": 5,
-    "alpha": 0.05,
-    "epochs": ROUNDS,
-    "encoder": "resnet18",
-    "evaluate_at": tuple(range(1, ROUNDS + 1)),
-}
+FULL = told_setting("svhn", ROUNDS, ROUNDS)
 
 
 def runs(scale: Scale) -> dict[str, Spec]:

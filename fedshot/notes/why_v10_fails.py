@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from fedshot.notes.note import Note, Runs, Scale, Seen, Table, accuracy_table, at_same_place, specs_at
+from fedshot.notes.note import Note, Runs, Scale, Seen, Table, accuracy_table, at_same_place, specs_at, told_setting
 from fedshot.spec import Spec
 
 ACCURACY = {"V7": "58.77%", "V9": "59.04%", "V10": "46.35%"}
@@ -21,14 +21,7 @@ LAMBDA: Mapping[int, tuple[float, ...]] = {  # of V10, clients 0 to 4
 }
 CLEARLY = 0.02  # a difference of accuracy beyond what one seed moves on its own, roughly
 NEAR = 0.35  # how far from its equilibrium a lambda may be that follows it
-FULL: dict[str, Any] = {
-    "data": "cifar10",
-    "clients": 5,
-    "alpha": 0.05,
-    "epochs": ROUNDS,
-    "encoder": "resnet18",
-    "evaluate_at": tuple(range(1, ROUNDS + 1)),
-}
+FULL = told_setting("cifar10", ROUNDS, ROUNDS)
 
 
 def runs(scale: Scale) -> dict[str, Spec]:

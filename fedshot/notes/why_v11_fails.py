@@ -1,9 +1,20 @@
 """Why V11 fails: a learned weight takes back what an outer schedule takes away."""
 
 import math
-from typing import Any
 
-from fedshot.notes.note import Note, Rows, Runs, Scale, Seen, Table, accuracy_table, at_same_place, specs_at, times
+from fedshot.notes.note import (
+    Note,
+    Rows,
+    Runs,
+    Scale,
+    Seen,
+    Table,
+    accuracy_table,
+    at_same_place,
+    specs_at,
+    times,
+    told_setting,
+)
 from fedshot.spec import Spec
 
 ACCURACY = {"V11 linear": "38.35%", "V11 cosine": "38.51%", "V7": "40.41%", "V9": "39.83%"}
@@ -21,14 +32,7 @@ LAMBDA = {  # of client 0 and of client 1 after each round
 SEVERAL_FOLD = 3.0  # how far λ grows at least
 LITTLE = 0.25  # of what a does, on a logarithmic scale, may be left in a·λ
 MIDDLE = (0.25, 0.85)  # of the run: before it λ looks for its place, after it the sigmas cannot follow any more
-FULL: dict[str, Any] = {
-    "data": "cifar100",
-    "clients": 5,
-    "alpha": 0.05,
-    "epochs": 100,
-    "encoder": "resnet18",
-    "evaluate_at": tuple(range(10, 101, 10)),
-}
+FULL = told_setting("cifar100", 10 * ROUNDS, ROUNDS)
 
 
 def runs(scale: Scale) -> dict[str, Spec]:
