@@ -44,19 +44,15 @@ class HalfWeights:
         found = {name: copy.grad for name, copy in self._copies.items() if copy.grad is not None}
         if not found:
             return
-        flat = [_flat(grad, self._weights[name]) for name, grad in found.items()]
-        slopes = self._slopes[: sum(map(len, flat))]
-        slopes.copy_(torch.cat(flat))
-        for name, region in zip(found, slopes.split([len(part) for part in flat]), strict=True):
-            self._weights[name].grad = _like(self._weights[name], region)
+        sizes = [grad.numel() for grad in found.values()]
+        regions = self._slopes[: sum(sizes)].split(sizes)
+        slopes = [_like(self._weights[name], region) for name, region in zip(found, regions, strict=True)]
+        torch._foreach_copy_(slopes, list(found.values()))
+        for name, slope in zip(found, slopes, strict=True):
+            self._weights[name].grad = slope
 
 
 def _like(weight: Tensor, region: Tensor) -> Tensor:
     """A stretch of memory seen with the shape and the order of axes of a weight."""
     return region.as_strided(weight.shape, weight.stride(), region.storage_offset())
 
-
-def _flat(grad: Tensor, weight: Tensor) -> Tensor:
-    """A gradient's values in the order in which the weight lies in memory."""
-    ordered = grad if grad.stride() == weight.stride() else torch.empty_like(weight, dtype=grad.dtype).copy_(grad)
-    return ordered.as_strided((ordered.numel(),), (1,))
