@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from fedshot.server import Received, fuse_and_score, receive, sent
 from fedshot.setting import Setting, prepare
 from fedshot.spec import Spec
 from fedshot.store import RunFolder, write_atomic
+from fedshot.student import student_of
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Execution:
 
 
 SILENT = Watch()
+_COUNT_BYTES = 8  # of a class count that a client announces
 
 
 def run(spec: Spec, out: Path | None = None, execution: Execution = Execution(), watch: Watch = SILENT) -> Record:
@@ -76,8 +79,14 @@ def run_all(
     for setting, folder in zip(settings, folders, strict=True):
         folder.begin(setting.spec, execution.resume)
     outcomes: dict[int, Record | Exception] = {i: r for i, f in enumerate(folders) if (r := read_record(f.record))}
-    open_runs = [(s, f) for i, (s, f) in enumerate(zip(settings, folders, strict=True)) if i not in outcomes]
-    jobs = [job for setting, folder in open_runs for job in jobs_of(setting, folder, execution)]
+    jobs: list[Job] = []
+    for index, (setting, folder) in enumerate(zip(settings, folders, strict=True)):
+        if index not in outcomes:
+            try:
+                send_job(setting, folder)
+                jobs += jobs_of(setting, folder, execution)
+            except Exception as error:
+                outcomes[index] = error
     watch.planned(jobs)
     left = [sum(job.folder == folder.path for job in jobs) for folder in folders]
 
@@ -104,6 +113,13 @@ def run_all(
     return [outcomes[index] for index in range(len(folders))]
 
 
+def send_job(setting: Setting, folder: RunFolder) -> None:
+    """Makes what the server sends with the job, once: clients read it from the run's folder."""
+    if setting.method.broadcast is not None and not folder.job.exists():
+        with one_thread(setting.device):
+            folder.write_job(setting.method.broadcast(setting.opening()))
+
+
 def jobs_of(setting: Setting, folder: RunFolder, execution: Execution) -> list[Job]:
     """The clients that still have to train."""
     sizes = setting.partition.sizes
@@ -123,6 +139,7 @@ def finish_run(setting: Setting, folder: RunFolder) -> Record:
         received = receive(setting, folder, setting.fusion.needs)
         predictor = setting.fusion.fuse(received.members, setting.task)
         final, alone = evaluate_with_members(predictor, received.members, setting.data.test, setting.task)
+        student = student_of(predictor, final.accuracy, alone.teacher_accuracy, setting.data.test.images, setting.task)
         curve.append(point(spec.epochs, final))
     folder.gather_telemetry(spec.clients)
     clients = client_records(setting, folder, received, alone)
@@ -138,12 +155,16 @@ def finish_run(setting: Setting, folder: RunFolder) -> Record:
             inductive=setting.fusion.inductive,
             phases=setting.method.phases,
             oracle_routing=alone.oracle_routing,
+            personalised_accuracy=alone.personalised_accuracy,
         ),
+        student=student,
         cost=Cost(
             client_seconds=sum(c.seconds for c in clients),
             slowest_client_seconds=max(c.seconds for c in clients),
             server_seconds=time.perf_counter() - started,
             upload_bytes=sum(c.upload_bytes for c in clients),
+            announced_bytes=_COUNT_BYTES * setting.partition.class_counts.size if setting.method.phases == 2 else 0,
+            job_bytes=folder.job.stat().st_size if folder.job.exists() else 0,
             peak_memory_bytes=peak_memory_of(setting, folder),
             models_kept=len(predictor.models),
         ),
@@ -151,9 +172,21 @@ def finish_run(setting: Setting, folder: RunFolder) -> Record:
         device=torch.cuda.get_device_name(setting.device) if setting.device.type == "cuda" else "cpu",
         commit=commit(),
     ).sealed()
+    record = record.model_copy(update={"findings": severe_findings(record, folder)})
     write_atomic(folder.record, record.model_dump_json(indent=1).encode())
     folder.drop_snapshots()
     return record
+
+
+def severe_findings(record: Record, folder: RunFolder) -> tuple[str, ...]:
+    """What a post-mortem finds severe, in words; none, with a warning, where it fails: it must not cost the result."""
+    from fedshot.explain.engine import severe_titles  # only the end of a run needs it
+
+    try:
+        return severe_titles(record, folder.path)
+    except Exception as error:
+        warnings.warn(f"the post-mortem of {folder.path} failed: {type(error).__name__}: {error}", stacklevel=2)
+        return ()
 
 
 def snapshot_point(setting: Setting, folder: RunFolder, epoch: int) -> Point:
@@ -172,6 +205,7 @@ def client_records(setting: Setting, folder: RunFolder, received: Received, alon
     uploads = {m.upload.header.client: sent(m.upload, setting.fusion) for m in received.members}
     accuracy = dict(zip(uploads, alone.accuracies, strict=True))
     per_class = dict(zip(uploads, alone.per_class, strict=True))
+    personalised = dict(zip(uploads, alone.personalised, strict=True))
     records = []
     for number in range(setting.spec.clients):
         summary, upload = folder.finished(number), uploads.get(number)
@@ -184,6 +218,7 @@ def client_records(setting: Setting, folder: RunFolder, received: Received, alon
                 upload_sha256=upload.sha256 if upload else None,
                 accuracy_alone=accuracy.get(number),
                 per_class_alone=per_class.get(number),
+                personalised_accuracy=personalised.get(number),
                 skipped=received.missing.get(number),
             )
         )

@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from torch import Tensor
 
 from fedshot.data.dataset import Labelled
-from fedshot.fusion.rule import Fusion
 from fedshot.local.objective import Objective
 from fedshot.models import Classifier
 from fedshot.sections import STATISTICS, Section
 from fedshot.task import Task
+
+if TYPE_CHECKING:  # a fusion rule may train a model, as a client does
+    from fedshot.fusion.rule import Fusion
 
 
 @dataclass(frozen=True)
@@ -24,28 +28,48 @@ class Client:
     model: Classifier
     epochs: int
     batch_size: int
-    augmentation: Literal["natural", "characters"]
+    augmentation: Literal["natural", "characters", "none"]
+    job: Mapping[str, Tensor] = field(default_factory=dict)  # what the server sent with the job, on the device
 
 
 @dataclass(frozen=True)
 class Views:
-    """How a client's images enter a step: augmented views, and perhaps the images as they are."""
+    """How a client's images enter a step: augmented views, and perhaps the images as they are.
+
+    `balanced`: every class that the client holds comes equally often, instead of every image once an epoch.
+    """
 
     augmented: int = 2
     plain: bool = False
+    balanced: bool = False
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What the server knows before any client trains."""
+
+    task: Task
+    model: Classifier  # the one that every client starts from
+    class_counts: Tensor | None  # (K, C) as the clients announced them; None where they announce nothing
 
 
 @dataclass(frozen=True)
 class Method:
     """A one-shot method: what a client minimises, and what the server makes of the uploads.
 
-    A client yields exactly one upload and hears nothing back. A method with a second exchange says so in `phases`.
+    A client yields exactly one upload and hears nothing back. In a method of two `phases` every client first announces
+    how many images of each class it holds. What the server makes once and sends with the job is the `broadcast`;
+    `public` says that it needs public images. `check` refuses a task for which the method cannot be, before anything is
+    made.
     """
 
     name: str
     model: Callable[[Task], Classifier]
     objective: Callable[[Client], Objective]
-    fusion: Fusion
+    fusion: "Fusion"
     statistics: Mapping[str, Section] = field(default_factory=lambda: STATISTICS)  # sent beside weights
     views: Views = Views()
-    phases: int = 1
+    phases: Literal[1, 2] = 1
+    broadcast: Callable[[Opening], Mapping[str, Tensor]] | None = None
+    public: bool = False
+    check: Callable[[Task], object] = lambda task: None

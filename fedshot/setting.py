@@ -5,15 +5,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from fedshot.data import load
 from fedshot.data.dataset import Dataset, content_sha256
+from fedshot.data.public import open_public
 from fedshot.errors import UserError, unknown
 from fedshot.fusion import Fusion, make_fusion
-from fedshot.method import Client, Method
+from fedshot.method import Client, Method, Opening
 from fedshot.methods import METHODS, canonical, factory_of
 from fedshot.models import ENCODERS, Classifier, default_encoder
 from fedshot.models.copies import copy_of
@@ -21,6 +25,8 @@ from fedshot.options import bind, resolve
 from fedshot.partition import Partition, hold_out, split
 from fedshot.spec import Spec
 from fedshot.task import Task
+
+DEFAULT_PUBLIC = "0.1"  # a tenth of the training images, as in the notes
 
 
 @dataclass(frozen=True)
@@ -35,8 +41,12 @@ class Setting:
     task: Task
     device: torch.device
 
-    def client(self, number: int) -> Client | str:
-        """A client ready to train, or why it cannot."""
+    def client(self, number: int, job: Mapping[str, Tensor] = MappingProxyType({})) -> Client | str:
+        """A client ready to train, or why it cannot.
+
+        Args:
+            job: what the server sent with the job. Clients must not share these tensors.
+        """
         indices, held_out = self._indices(number)
         if len(indices) < 2:
             return "no samples" if len(indices) == 0 else "1 sample: BatchNorm needs two"
@@ -52,7 +62,16 @@ class Setting:
             epochs=self.spec.epochs,
             batch_size=self.spec.batch_size or default_batch_size(self.data),
             augmentation=self.spec.augmentation or self.data.augmentation,
+            job=job,
         )
+
+    def opening(self) -> Opening:
+        """What the server knows before any client trains."""
+        counts = None
+        if self.method.phases == 2:
+            held = [self._labels[self._indices(number)[0]] for number in range(self.spec.clients)]
+            counts = torch.tensor(np.stack([np.bincount(mine, minlength=self.task.classes) for mine in held]))
+        return Opening(self.task, self.initial_model, counts)
 
     @cached_property
     def initial_model(self) -> Classifier:
@@ -70,7 +89,8 @@ class Setting:
         first = next((client for client in clients if isinstance(client, Client)), None)
         if first is None:
             raise UserError(f"none of the {self.spec.clients} clients holds two samples: choose fewer clients")
-        self.method.objective(first)
+        if self.method.broadcast is None:  # what is sent with the job is made later, and checked by the method
+            self.method.objective(first)
 
     def _indices(self, number: int) -> tuple[Any, Any]:
         return hold_out(self.partition.indices[number], self.spec.validation, self.spec.seed, number, self._labels)
@@ -98,7 +118,8 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
     if hidden := sorted(options.keys() & Spec.model_fields.keys()):
         raise UserError(f"method {method_name!r}: its option {hidden[0]!r} is also a setting of every run: rename it")
     method = bind(factory, spec.options, f"method {method_name!r}")
-    fusion = make_fusion(spec.fusion) if spec.fusion else method.fusion
+    # the bare name of the method's own rule means it as the method made it, with the method's options
+    fusion = method.fusion if spec.fusion in (None, method.fusion.name) else make_fusion(spec.fusion)
     if spec.encoder is not None and spec.encoder not in ENCODERS:
         raise unknown("encoder", spec.encoder, ENCODERS)
     if fusion.held_out and not spec.validation:
@@ -115,10 +136,24 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
             "evaluate_at": tuple(sorted({*spec.evaluate_at, spec.epochs})),
             "precision": spec.precision or ("bf16" if device.startswith("cuda") else "fp32"),
             "fusion": spec.fusion or fusion.name,
+            "public": spec.public or (DEFAULT_PUBLIC if method.public or fusion.public else None),
         }
     )
-    task = Task(data.classes, data.shape, data.mean, data.std, complete.encoder or "", complete.norm, complete.seed)
-    return Setting(complete, method, fusion, data, divide(complete, data), task, torch.device(device))
+    public, taken = open_public(complete.public, data, complete.seed, data_root)
+    task = Task(
+        classes=data.classes,
+        shape=data.shape,
+        mean=data.mean,
+        std=data.std,
+        encoder=complete.encoder or "",
+        norm=complete.norm,
+        seed=complete.seed,
+        augmentation=complete.augmentation or data.augmentation,
+        public=public,
+    )
+    method.check(task)
+    partition = divide(complete, data).without(taken, data.train.labels.cpu().numpy())
+    return Setting(complete, method, fusion, data, partition, task, torch.device(device))
 
 
 def file_hashes(spec: Spec, method: str, options: Mapping[str, Any], data: Dataset) -> dict[str, str]:

@@ -33,6 +33,9 @@ class Spec(BaseModel):
     alpha: float = Field(0.05, gt=0, description="Dirichlet concentration: the smaller, the more skewed")
     classes_per_client: Positive | None = Field(None, description="for the recipe shards")
     partition_file: str | None = Field(None, description="a saved partition, instead of a recipe")
+    public: str | None = Field(
+        None, description="public images: a share of the training data that no client gets, as 0.1, or a data set"
+    )
     validation: float = Field(0.0, ge=0, lt=1, description="share of each client's data that it holds back")
 
     encoder: str | None = Field(None, description="cnn, resnet18, resnet34, resnet50, mobilenet_v2 or vit")
@@ -101,7 +104,10 @@ def first_problem(error: ValidationError) -> str:
 
 
 # fields with an option of their own on the command line
-_TYPED = "data clients recipe alpha classes_per_client partition_file validation encoder epochs batch_size fusion seed"
+_TYPED = (
+    *("data", "clients", "recipe", "alpha", "classes_per_client", "partition_file", "public", "validation"),
+    *("encoder", "epochs", "batch_size", "fusion", "seed"),
+)
 
 
 def as_typed(name: str, value: object) -> list[str]:
@@ -110,4 +116,4 @@ def as_typed(name: str, value: object) -> list[str]:
     >>> as_typed("batch_size", 64), as_typed("lr", 0.1)
     (['--batch-size', '64'], ['--set', 'lr=0.1'])
     """
-    return [f"--{name.replace('_', '-')}", str(value)] if name in _TYPED.split() else ["--set", f"{name}={value}"]
+    return [f"--{name.replace('_', '-')}", str(value)] if name in _TYPED else ["--set", f"{name}={value}"]

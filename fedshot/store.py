@@ -2,9 +2,14 @@
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors.torch import load as parse_safetensors
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
 
 from fedshot.errors import UserError
 from fedshot.local.telemetry import Row
@@ -29,9 +34,9 @@ class ClientSummary(BaseModel):
 class RunFolder:
     """The files of one run.
 
-    spec.json, record.json, telemetry.jsonl, and for each client clients/K/: upload.safetensors (all sections),
-    at_EPOCH.safetensors (snapshots, until they are scored), checkpoint.safetensors (while a long client is under way),
-    telemetry.jsonl, client.json.
+    spec.json, record.json, telemetry.jsonl, job.safetensors (where the server sends something with the job), and for
+    each client clients/K/: upload.safetensors (all sections), at_EPOCH.safetensors (snapshots, until they are scored),
+    checkpoint.safetensors (while a long client is under way), telemetry.jsonl, client.json.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,6 +45,11 @@ class RunFolder:
     @property
     def record(self) -> Path:
         return self.path / "record.json"
+
+    @property
+    def job(self) -> Path:
+        """What the server sends with the job beside the initial model, where the method has something."""
+        return self.path / "job.safetensors"
 
     @property
     def telemetry(self) -> Path:
@@ -78,7 +88,7 @@ class RunFolder:
     def begin(self, spec: Spec, resume: bool) -> None:
         """Makes the folder. Without `resume`, what an earlier run of the spec left is dropped."""
         if not resume:
-            for file in [self.record, self.telemetry, *self.path.glob("clients/*/*")]:
+            for file in [self.record, self.telemetry, self.job, *self.path.glob("clients/*/*")]:
                 file.unlink(missing_ok=True)
         for unfinished in self.path.rglob(".*.part"):  # of a process that was killed while it wrote
             unfinished.unlink(missing_ok=True)  # or still writes: then the file has its name by now
@@ -98,6 +108,15 @@ class RunFolder:
             return summary is not None
         points = [None if epoch == spec.epochs else epoch for epoch in spec.evaluate_at]
         return all(self.upload(number, point).exists() for point in points)
+
+    def write_job(self, content: Mapping[str, Tensor]) -> None:
+        write_atomic(self.job, to_safetensors({name: t.detach().cpu().contiguous() for name, t in content.items()}))
+
+    def read_job(self, device: torch.device) -> dict[str, Tensor]:
+        """Tensors of the reader's own; none where nothing was sent."""
+        if not self.job.exists():
+            return {}
+        return {name: t.to(device) for name, t in parse_safetensors(self.job.read_bytes()).items()}
 
     def write_upload(self, upload: Upload, epoch: int | None = None) -> None:
         write_atomic(self.upload(upload.header.client, epoch), upload.to_bytes())

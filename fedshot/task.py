@@ -2,9 +2,21 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import torch
 from torch import Tensor
+
+from fedshot.data.dataset import Labelled
+
+
+@dataclass(frozen=True, eq=False)
+class Public:
+    """Images that everybody may see, of the shape of the task's."""
+
+    data: Labelled
+    classes: int
+    same_labels: bool  # whether their labels are those of the task
 
 
 @dataclass(frozen=True)
@@ -18,6 +30,8 @@ class Task:
     encoder: str  # a name in fedshot.models.ENCODERS
     norm: str = "batch"  # "batch" or "group"
     seed: int = 1
+    augmentation: Literal["natural", "characters", "none"] = "natural"
+    public: Public | None = None
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """Pixels in [0, 1], (B, channels, H, W), to zero mean and unit deviation, channels last in memory."""

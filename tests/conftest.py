@@ -4,11 +4,13 @@ import json
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from fedshot.data.dataset import Dataset
 from fedshot.data.digits import load_digits
@@ -118,3 +120,18 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Spec], Finis
         return runs[spec.sha256]
 
     return get
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Callable[[int, str], str]:
+    """The name of a data set of 20 pictures of noise in two classes, of a side and a mode of PIL."""
+
+    def make(side: int, mode: str) -> str:
+        for number in range(20):
+            place = tmp_path / "pictures" / "ab"[number % 2]
+            place.mkdir(parents=True, exist_ok=True)
+            pixels = np.random.default_rng(number).integers(0, 256, (side, side, 3), dtype=np.uint8)
+            Image.fromarray(pixels).convert(mode).save(place / f"{number}.png")
+        return f"folder:{tmp_path / 'pictures'}"
+
+    return make

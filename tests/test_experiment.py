@@ -15,6 +15,8 @@ from fedshot.data.dataset import Dataset
 from fedshot.engines import Job, Watch
 from fedshot.errors import UserError
 from fedshot.experiment import Execution, jobs_of, run, run_all
+from fedshot.explain import Finding, explain
+from fedshot.explain.diagnoses import DIAGNOSES
 from fedshot.local.familiarity import nearest_distance
 from fedshot.local.work import peak_memory, train_client
 from fedshot.record import Record
@@ -23,6 +25,7 @@ from fedshot.server import receive
 from fedshot.setting import _dataset, default_batch_size, prepare
 from fedshot.spec import Spec, make_spec
 from fedshot.store import RunFolder
+from fedshot.study import load_results
 from fedshot.upload import parse
 
 Quick = Callable[..., Spec]
@@ -91,6 +94,28 @@ def test_the_hash_of_a_result_forgets_the_clock_and_nothing_else(quick: Quick, f
     assert record.model_copy(update={"clients": tuple(slower)}).sealed().result_sha256 == record.result_sha256
     other = record.model_copy(update={"final": record.final.model_copy(update={"nll": record.final.nll + 1e-9})})
     assert other.sealed().result_sha256 != record.result_sha256
+
+
+def test_severe_findings_are_in_the_record_and_not_in_the_hash(divided: Callable[..., str], tmp_path: Path) -> None:
+    file = divided((40, range(9)), (40, range(9)))
+    spec = make_spec(method="fafi", clients=2, partition_file=file, epochs=1, batch_size=16)
+    record = run(spec, tmp_path / "run")
+    assert any("class 9" in finding for finding in record.findings)  # which nobody holds
+    assert record.findings == tuple(f.title for f in explain(tmp_path / "run") if f.severity == "severe")
+    assert record.model_copy(update={"findings": ()}).sealed().result_sha256 == record.result_sha256
+    assert not load_results(tmp_path).problems
+
+
+def test_a_diagnosis_that_fails_does_not_cost_the_result(
+    quick: Quick, finished: FinishedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(run: object) -> list[Finding]:
+        raise ZeroDivisionError("no clients")
+
+    monkeypatch.setitem(DIAGNOSES, "routing_loss", broken)
+    with pytest.warns(UserWarning, match="post-mortem of .* failed: ZeroDivisionError: no clients"):
+        record = run(quick("etf"))
+    assert record.findings == () and record.result_sha256 == finished(quick("etf")).record.result_sha256
 
 
 def test_a_run_without_a_folder_leaves_nothing(
@@ -184,7 +209,7 @@ def test_pictures_that_changed_make_another_run(digits: Dataset, tmp_path: Path)
 def test_a_method_sends_a_section_of_its_own(quick: Quick, tmp_path: Path) -> None:
     largest = Section(
         make=lambda evidence: {"norm": evidence.features.norm(dim=1).max()[None]},
-        layout=lambda width, classes: {"norm": (1,)},
+        layout=lambda sizes: {"norm": (1,)},
         complaint=lambda content, held: "norm is negative" if (content["norm"] < 0).any() else None,
     )
     setting = prepare(quick("fafi", epochs=1))
@@ -309,3 +334,28 @@ def test_telemetry_is_json_that_any_reader_takes(quick: Quick, finished: Finishe
 
     for line in finished(quick("fafi")).folder.telemetry.read_text().splitlines():
         json.loads(line, parse_constant=refuse)
+
+
+FAILS_TO_OPEN = """
+from dataclasses import replace
+
+from torch import Tensor
+
+from fedshot.method import Method, Opening
+from fedshot.methods.fafi import fafi
+
+
+def fails_to_open() -> Method:
+    def broadcast(opening: Opening) -> dict[str, Tensor]:
+        raise RuntimeError("nothing to send")
+
+    return replace(fafi(), name="fails_to_open", broadcast=broadcast)
+"""
+
+
+def test_a_run_whose_job_cannot_be_made_stops_no_other(quick: Quick, tmp_path: Path) -> None:
+    (tmp_path / "variant.py").write_text(FAILS_TO_OPEN)
+    specs = [quick(str(tmp_path / "variant.py")), quick("fafi")]
+    failed, fine = run_all([(spec, tmp_path / str(number)) for number, spec in enumerate(specs)])
+    assert isinstance(failed, RuntimeError) and str(failed) == "nothing to send"
+    assert isinstance(fine, Record)

@@ -90,6 +90,7 @@ OTHER: dict[str, Any] = {
     "clip": 2.0,
     "clip_scope": "joint",
     "precision": "bf16",
+    "public": "0.2",
     "fusion": "logits",
     "upload_precision": "int8",
     "seed": 2,

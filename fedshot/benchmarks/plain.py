@@ -61,8 +61,10 @@ class PlainClient:
             unit=unit(features),
             logits=self.model.head(features),
             labels=labels.repeat(self.views),
+            image_labels=labels,
             views=self.views,
             plain_logits=None,
+            targets=None,
             progress=self.progress,
         )
         base, align, _ = self.objective.losses(step)

@@ -14,15 +14,18 @@ class Labelled:
 
     images: Tensor  # (N, channels, H, W) uint8
     labels: Tensor  # (N,) int64
+    targets: Tensor | None = None  # (N, T) what a student is to imitate: C probabilities, perhaps a feature after them
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: Tensor) -> "Labelled":
-        return Labelled(self.images[index], self.labels[index])
+        targets = None if self.targets is None else self.targets[index]
+        return Labelled(self.images[index], self.labels[index], targets)
 
     def to(self, device: torch.device | str) -> "Labelled":
-        return Labelled(self.images.to(device), self.labels.to(device))
+        targets = None if self.targets is None else self.targets.to(device)
+        return Labelled(self.images.to(device), self.labels.to(device), targets)
 
 
 @dataclass(frozen=True)

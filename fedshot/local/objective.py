@@ -19,14 +19,12 @@ class Step:
     unit: Tensor  # (V*B, d) the same made unit
     logits: Tensor  # (V*B, C)
     labels: Tensor  # (V*B,)
+    image_labels: Tensor  # (B,) the label of each image once
     views: int
     plain_logits: Tensor | None  # (B, C) of the images without augmentation, where the method asks for them
+    targets: Tensor | None  # (V*B, T) what the model is to imitate, where the data have it
     progress: Tensor  # 0-dim, in [0, 1)
-
-    @property
-    def image_labels(self) -> Tensor:
-        """The label of each image once, (B,)."""
-        return self.labels[: len(self.labels) // self.views]
+    encoded: Tensor | None = None  # (V*B, d) where the encoder ends, for telemetry; None if plain images came along
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,7 @@ class Objective:
     align: tuple[Term, ...] = ()
     weighting: Weighting = field(default_factory=lambda: Scheduled(0.0))
     anchors: Tensor | None = None  # (C, d) where prototypes are drawn to, for telemetry
+    reports: tuple[Term, ...] = ()  # what telemetry shows beside the losses; never added to them
 
     def losses(self, step: Step) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """The base loss, the alignment loss, and every term by name; 0-dim tensors.

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedshot.errors import unknown
 
-Recipe = Literal["natural", "characters"]
+Recipe = Literal["natural", "characters", "none"]
 
 
 def augment(images: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
@@ -22,7 +22,8 @@ def augment(images: Tensor, recipe: Recipe, generator: torch.Generator) -> Tenso
 
     Args:
         images: (B, channels, H, W) uint8.
-        recipe: "natural" for photographs, "characters" where a flip or a colour would change the meaning.
+        recipe: "natural" for photographs, "characters" where a flip or a colour would change the meaning, "none" where
+            anything would: the images as they are.
         generator: on the device of the images.
 
     Returns:
@@ -209,4 +210,5 @@ def _sample(pixels: Tensor, x: Tensor, y: Tensor, outside: str) -> Tensor:
 RECIPES: dict[str, tuple[int, Callable[[Tensor, Tensor], Tensor]]] = {  # draws a sample, and what is made of them
     "natural": (11, natural),
     "characters": (6, characters),
+    "none": (0, lambda images, draws: images / 255),
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from fedshot.local.checkpoint import Checkpoint
-from fedshot.local.statistics import accuracy, statistics
+from fedshot.local.statistics import accuracy, nearest_mean_agreement, statistics
 from fedshot.local.telemetry import Row
 from fedshot.local.train import Bench, TrainingDiverged, steps
 from fedshot.method import Client
@@ -41,7 +41,7 @@ def client_work(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Generator[bool, None, ClientSummary]:
     """The same in steps, between which others may work; yields False where it only waits for the device."""
-    client = setting.client(number)
+    client = setting.client(number, folder.read_job(setting.device))
     if isinstance(client, str):
         samples = len(setting.partition.indices[number])
         summary = ClientSummary(id=number, samples=samples, skipped=client)
@@ -52,7 +52,9 @@ def client_work(
     forget_peak_memory(setting.device)
 
     def at_epoch(epoch: int, model: Classifier, row: Row) -> None:
-        if epoch == spec.epochs:
+        last = epoch == spec.epochs
+        row["nearest_mean_agreement"] = nearest_mean_agreement(client, frozen_copy(model)) if last else None
+        if last:
             folder.write_upload(upload_of(setting, client, model, method.statistics))
         elif epoch in spec.evaluate_at:
             folder.write_upload(upload_of(setting, client, model, setting.fusion.needs), epoch)

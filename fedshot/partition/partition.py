@@ -47,6 +47,18 @@ class Partition:
         counts = np.stack([np.bincount(labels[part], minlength=columns) for part in ordered]).astype(np.int64)
         return cls(ordered, counts, len(labels), recipe, dict(parameters))
 
+    def without(self, taken: Indices, labels: Indices) -> "Partition":
+        """The same partition after some samples were taken from whoever holds them; nothing else moves.
+
+        >>> part = Partition.of([np.array([2, 0]), np.array([1])], np.array([0, 1, 1]), "by hand", {})
+        >>> part.without(np.array([2]), np.array([0, 1, 1])).sizes
+        (1, 1)
+        """
+        if len(taken) == 0:
+            return self
+        left = [np.setdiff1d(part, taken) for part in self.indices]
+        return Partition.of(left, labels, self.recipe, self.parameters, self.class_counts.shape[1])
+
     @property
     def clients(self) -> int:
         return len(self.indices)

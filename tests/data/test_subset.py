@@ -27,7 +27,9 @@ def test_a_part_keeps_the_shares_of_the_classes_and_says_its_size():
 
 def test_labels_stay_with_their_images():
     whole, part = load("digits"), load("digits:images=100")
-    label_of = {image.numpy().tobytes(): int(label) for image, label in zip(*vars(whole.train).values(), strict=True)}
+    label_of = {
+        image.numpy().tobytes(): int(label) for image, label in zip(whole.train.images, whole.train.labels, strict=True)
+    }
     assert [label_of[image.numpy().tobytes()] for image in part.train.images] == part.train.labels.tolist()
 
 

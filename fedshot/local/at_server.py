@@ -1,0 +1,58 @@
+"""A model that the server trains by itself, with the loop of the clients: a teacher before them, a student after."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from pydantic import Field
+
+from fedshot.data.dataset import Labelled
+from fedshot.local.objective import Objective
+from fedshot.local.train import train
+from fedshot.method import Client, Views
+from fedshot.models import Classifier
+from fedshot.options import AboveZero
+from fedshot.spec import Positive, make_spec
+from fedshot.task import Task
+
+
+@dataclass(frozen=True)
+class ServerTraining:
+    """How long and how fast the server trains; SGD with momentum 0.9, float32.
+
+    `passes` over its images, in batches of `batch`, at the learning rate `rate`, which falls to 0 by a cosine if asked.
+    """
+
+    passes: Positive = 20
+    rate: AboveZero = 0.05
+    batch: Annotated[int, Field(ge=2)] = 64
+    cosine: bool = False
+
+
+def trained_at_server(
+    model: Classifier, data: Labelled, task: Task, objective: Objective, views: Views, how: ServerTraining
+) -> Classifier:
+    """The model after training on images that the server has, in evaluation mode. It is trained in place."""
+    spec = make_spec(
+        method="fafi",  # names nothing here: the objective is given
+        epochs=how.passes,
+        lr=how.rate,
+        batch_size=how.batch,
+        schedule="cosine" if how.cosine else "constant",
+        seed=task.seed,
+        precision="fp32",
+    )
+    counts = tuple(torch.bincount(data.labels, minlength=task.classes).tolist())
+    server = Client(
+        id=-1,  # draws from streams of its own
+        task=task,
+        train=data,
+        validation=None,
+        class_counts=counts,
+        model=model,
+        epochs=how.passes,
+        batch_size=how.batch,
+        augmentation=task.augmentation,
+    )
+    train(server, objective, views, spec, lambda epoch, model, row: None)
+    return model.eval().requires_grad_(False)
