@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -32,17 +33,14 @@ class Checkpoint:
     def restore(self, training: Training) -> int:
         """Brings the training to where it was left; the epochs that are done."""
         try:
-            content = self._file.read_bytes()
-            tensors = parse_safetensors(content)
-            size = int.from_bytes(content[:8], "little")
-            about = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["fedshot"])
-            epoch, rows, spent = int(about["epoch"]), list(about["rows"]), float(about["seconds"])
-        except (FileNotFoundError, SafetensorError, ValueError, KeyError, TypeError):
+            tensors = parse_safetensors(self._file.read_bytes())
+        except (FileNotFoundError, SafetensorError):
             return 0
-        if not _fill(training, tensors):
+        story = read_story(self._file)
+        if story is None or not _fill(training, tensors):
             return 0
-        self.rows, self.spent = rows, spent
-        return epoch
+        self.rows, self.spent = story.rows, story.seconds
+        return story.epoch
 
     def keep(self, training: Training, epoch: int, row: Row) -> None:
         """Takes note of an epoch, and writes the file if the last one is old."""
@@ -66,6 +64,26 @@ class Checkpoint:
     def drop(self) -> None:
         """The client has ended: nothing is left to go on from."""
         self._file.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Story:
+    """How far a client had come when its checkpoint was written."""
+
+    epoch: int
+    rows: list[Row]  # telemetry, one an epoch
+    seconds: float
+
+
+def read_story(file: Path) -> Story | None:
+    """What a checkpoint tells beside its tensors, which are not read; None if there is none, or a damaged one."""
+    try:
+        with file.open("rb") as opened:
+            size = int.from_bytes(opened.read(8), "little")
+            about = json.loads(json.loads(opened.read(size))["__metadata__"]["fedshot"])
+        return Story(int(about["epoch"]), list(about["rows"]), float(about["seconds"]))
+    except (OSError, OverflowError, MemoryError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _content(training: Training) -> dict[str, Tensor] | None:

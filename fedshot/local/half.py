@@ -40,7 +40,7 @@ class HalfWeights:
 
     @torch.no_grad()
     def widen_gradients(self) -> None:
-        """Gives the float32 weights the gradients that their copies got."""
+        """Adds the gradients that the copies got to those of the float32 weights, which a term may read as well."""
         found = {name: copy.grad for name, copy in self._copies.items() if copy.grad is not None}
         if not found:
             return
@@ -49,10 +49,10 @@ class HalfWeights:
         slopes = [_like(self._weights[name], region) for name, region in zip(found, regions, strict=True)]
         torch._foreach_copy_(slopes, list(found.values()))
         for name, slope in zip(found, slopes, strict=True):
-            self._weights[name].grad = slope
+            weight = self._weights[name]
+            weight.grad = slope if weight.grad is None else slope.add_(weight.grad)
 
 
 def _like(weight: Tensor, region: Tensor) -> Tensor:
     """A stretch of memory seen with the shape and the order of axes of a weight."""
     return region.as_strided(weight.shape, weight.stride(), region.storage_offset())
-

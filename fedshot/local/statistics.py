@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fedshot.data.dataset import Labelled
+from fedshot.local.familiarity import class_means
 from fedshot.method import Client
 from fedshot.models import Classifier
 from fedshot.sections import Evidence, Section
@@ -21,8 +22,18 @@ def statistics(client: Client, model: Classifier, known: Mapping[str, Section]) 
     """
     if not known:
         return {}
+    features = encode(client, model, client.train)
     held_out = encode(client, model, client.validation) if client.validation else None
-    evidence = Evidence(encode(client, model, client.train), client.train.labels, held_out, client.task.classes)
+    evidence = Evidence(
+        features,
+        client.train.labels,
+        held_out,
+        client.task.classes,
+        logits=model.head(features),
+        held_out_logits=None if held_out is None else model.head(held_out),
+        held_out_labels=client.validation.labels if client.validation else None,
+        images=client.train.images,
+    )
     made = {name: section.make(evidence) for name, section in known.items()}
     return {name: content for name, content in made.items() if content is not None}
 
@@ -32,6 +43,22 @@ def encode(client: Client, model: Classifier, data: Labelled) -> Tensor:
     """Raw features (N, d) in float32."""
     features = [model.features(client.task.prepare(chunk.images)).float() for chunk in chunks(data)]
     return torch.cat(features)
+
+
+@torch.no_grad()
+def nearest_mean_agreement(client: Client, model: Classifier) -> float | None:
+    """NC4, Papyan et al. 2020 (arXiv:2008.08186): how often model and nearest class mean decide the same.
+
+    As a share of the client's training images, without augmentation; in the terminal phase of training it tends to 1.
+    None for a client of one class.
+    """
+    features, labels = encode(client, model, client.train), client.train.labels
+    held = labels.unique()  # (C_k,)
+    if len(held) < 2:
+        return None
+    means = class_means(features, labels, client.task.classes)[held]
+    nearest = held[torch.cdist(features, means).argmin(1)]
+    return int((model.head(features).argmax(1) == nearest).sum()) / len(labels)
 
 
 @torch.no_grad()

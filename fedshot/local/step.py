@@ -5,11 +5,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from fedshot.local.conflict import comparable, gradient_cosines
 from fedshot.local.counterparts import counterparts
 from fedshot.local.forward import encode, inputs_of
 from fedshot.local.half import HalfWeights
 from fedshot.local.objective import Objective, Step
 from fedshot.local.optimise import clip_gradients, make_optimiser, parameter_groups, set_rates
+from fedshot.local.sampling import balanced_order
 from fedshot.local.telemetry import EpochLog
 from fedshot.local.views import draw
 from fedshot.method import Client, Views
@@ -33,7 +35,8 @@ class Training:
         self.groups = parameter_groups(client.model, self.objective.weighting, spec, device)
         self.optimiser = make_optimiser(self.groups, spec)
         self.log = EpochLog(client.model, self.objective)
-        self.images, self.labels = client.train.images, client.train.labels
+        self.comparable = comparable(objective)
+        self.images, self.labels, self.targets = client.train.images, client.train.labels, client.train.targets
         self.order = torch.zeros_like(self.labels)
         self.place = torch.zeros((), dtype=torch.int64, device=device)  # in the order of this epoch
         self.done = torch.zeros((), dtype=torch.float64, device=device)  # steps
@@ -58,26 +61,34 @@ class Training:
         self.draws.set_state(state)
 
     def shuffle(self) -> None:
-        """A fresh order of the images, from its first."""
+        """A fresh order of the images, each once or every class equally often, from its first."""
         samples = len(self.client.train)
-        self.order[:samples].copy_(torch.randperm(samples, generator=self.shuffles))
+        if self.views.balanced:
+            order = balanced_order(self.client.train.labels.cpu(), self.shuffles)
+        else:
+            order = torch.randperm(samples, generator=self.shuffles)
+        self.order[:samples].copy_(order)
         self.place.zero_()
 
-    def step(self, size: int) -> None:
-        """One step on the next `size` images."""
+    def step(self, size: int, compared: bool = False) -> None:
+        """One step on the next `size` images; `compared` also takes down how far its terms pull the same way."""
         self.progress.copy_(self.done / self.total)
         set_rates(self.groups, self.progress, self.spec)
         weighting = self.objective.weighting
-        base, align, terms = self.objective.losses(self._forward(size))
+        seen = self._forward(size)
+        base, align, terms = self.objective.losses(seen)
         loss = weighting(base, align, self.progress)
         with torch.no_grad():
             report = weighting.report(base, align, self.progress)
+            told = {term.name: term.value(seen) for term in self.objective.reports}
+        if compared:
+            self.log.compare(gradient_cosines(self.objective, seen, base, align, terms))
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
         if self.half is not None:
             self.half.widen_gradients()
         norm, factor = clip_gradients(self.groups, self.spec)
-        self.log.add(base, align, terms, report, norm, factor)
+        self.log.add(base, align, terms, report, norm, factor, told)
         self.optimiser.step()
         self.place += size
         self.done += 1
@@ -98,9 +109,12 @@ class Training:
             unit=unit(features[:seen]),
             logits=logits[:seen],
             labels=labels.repeat(views.augmented),
+            image_labels=labels,
             views=views.augmented,
             plain_logits=logits[seen:] if views.plain else None,
+            targets=None if self.targets is None else self.targets[batch].repeat(views.augmented, 1),
             progress=self.progress,
+            encoded=None if views.plain else features,
         )
 
     @torch.no_grad()
@@ -115,7 +129,7 @@ class Training:
             _what_steps_read(self.client, self.objective, self.views, self.spec),
             _what_steps_read(client, replace(objective, weighting=weighting), views, spec),
         )
-        if pairs is None or samples > len(self.labels):
+        if pairs is None or samples > len(self.labels) or self.targets is not None or client.train.targets is not None:
             return False
         pairs += [(self.images[:samples], client.train.images), (self.labels[:samples], client.train.labels)]
         torch._foreach_copy_([ours for ours, _ in pairs], [theirs for _, theirs in pairs])
@@ -129,7 +143,8 @@ class Training:
 def _what_steps_read(client: Client, objective: Objective, views: Views, spec: Spec) -> tuple[object, ...]:
     """All that a client's steps depend on but its images, its numbers of steps and its random streams."""
     settings = spec.model_copy(update={"seed": 0, "evaluate_at": ()}).model_dump_json()
-    return client.model, objective, views, settings, client.augmentation, replace(client.task, seed=0)
+    task = replace(client.task, seed=0, public=None)
+    return client.model, objective, views, settings, client.augmentation, task
 
 
 def batch_sizes(samples: int, batch_size: int) -> list[int]:

@@ -1,10 +1,13 @@
 """What a client tells about its training: one row for each epoch, of numbers that were really used."""
 
 import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
+from fedshot.local.conflict import COSINES
 from fedshot.local.losses import mean_cosine
 from fedshot.local.objective import Objective
 from fedshot.local.weighting import WeightReport
@@ -12,15 +15,15 @@ from fedshot.models import Classifier, prototypes_of
 
 Row = dict[str, float | int | None]
 _LAST = ("lambda_raw", "lambda_effective", "attenuation", "base_scale", "sigma_local", "sigma_align")
-_AT_END = ("cos_prototype_anchor", "prototype_norm", "finite")
+_AT_END = (*COSINES, "cos_prototype_anchor", "prototype_norm", "finite")
 
 
 class EpochLog:
     """Collects 0-dim tensors over the steps of an epoch, in place, without waiting for the device.
 
     Losses, norms and the predicted equilibrium are means over the epoch's steps; lambdas, sigmas and the attenuation
-    are those of its last step. Its tensors keep their place from the first step on, so that `add` and `close` can be
-    captured in a graph and replayed.
+    are those of its last step, cosines of gradients those of its first. Its tensors keep their place from the first
+    step on, so that `add`, `compare` and `close` can be captured in a graph and replayed.
     """
 
     def __init__(self, model: Classifier, objective: Objective) -> None:
@@ -28,11 +31,19 @@ class EpochLog:
         self._anchors = objective.anchors
         self._names: tuple[str, ...] = ()
         self._sums = self._last = self.closed = torch.empty(0)
+        self._cosines = torch.full((len(COSINES),), math.nan, device=next(model.parameters()).device)
 
     def add(
-        self, base: Tensor, align: Tensor, terms: dict[str, Tensor], report: WeightReport, norm: Tensor, factor: Tensor
+        self,
+        base: Tensor,
+        align: Tensor,
+        terms: dict[str, Tensor],
+        report: WeightReport,
+        norm: Tensor,
+        factor: Tensor,
+        told: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> None:
-        """Takes in one step."""
+        """Takes in one step; `told` are the objective's reports."""
         values = {
             "base_loss": base,
             "align_loss": align,
@@ -40,6 +51,7 @@ class EpochLog:
             "lambda_equilibrium": report.lambda_equilibrium,
             "grad_norm": norm,
             "clip_factor": factor,
+            **told,
         }
         stacked = torch.stack([value.detach().float() for value in values.values()])
         if not self._names:
@@ -50,10 +62,15 @@ class EpochLog:
         self._sums += stacked
         self._last.copy_(torch.stack([getattr(report, name).detach().float() for name in _LAST]))
 
+    def compare(self, cosines: Sequence[Tensor]) -> None:
+        """Takes in the cosines between the gradients of one step, for the whole epoch."""
+        self._cosines.copy_(torch.stack([*cosines]))
+
     @torch.no_grad()
     def close(self) -> None:
         """Writes the epoch to `closed`, as sums and last values, and starts the next one."""
-        self.closed.copy_(torch.cat([self._sums, self._last, *self._geometry(), is_finite(self._model).float()[None]]))
+        finite = is_finite(self._model).float()[None]
+        self.closed.copy_(torch.cat([self._sums, self._last, self._cosines, *self._geometry(), finite]))
         self._sums.zero_()
 
     def row(self, closed: Tensor, client: int, epoch: int, steps: int) -> Row:

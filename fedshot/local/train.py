@@ -55,7 +55,7 @@ class Bench:
             work()
             return
         # trying out algorithms pays for the batches that come again and again, not for the last of an epoch
-        torch.backends.cudnn.benchmark = key == training.client.batch_size
+        torch.backends.cudnn.benchmark = key in [(training.client.batch_size, compared) for compared in (False, True)]
         try:
             self._capture(key, work)
         except CaptureRefused as reason:
@@ -89,8 +89,9 @@ def steps(
     done = checkpoint.restore(training) if checkpoint else 0
     for epoch in range(done + 1, spec.epochs + 1):
         training.shuffle()
-        for size in training.sizes:
-            bench.do(size, training, partial(training.step, size))
+        for number, size in enumerate(training.sizes):
+            compared = number == 0 and training.comparable  # dear on the CPU, so once an epoch, on a whole batch
+            bench.do((size, compared), training, partial(training.step, size, compared))
             yield True
         bench.do("epoch", training, training.log.close)
         arriving = Arrival(training.log.closed)

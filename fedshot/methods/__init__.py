@@ -12,8 +12,11 @@ from fedshot.method import Method
 from fedshot.methods.align_uniform import align_uniform
 from fedshot.methods.annealed_anchors import annealed_anchors
 from fedshot.methods.aurora import aurora
+from fedshot.methods.balanced_contrast import balanced_contrast
 from fedshot.methods.baselines import ensemble, fedavg, fedproto, otfusion
+from fedshot.methods.distilled import distilled
 from fedshot.methods.dual_head import dual_head
+from fedshot.methods.dynamic_prototypes import dynamic_prototypes
 from fedshot.methods.etf import etf
 from fedshot.methods.etf_annealed_uncertainty import etf_annealed_uncertainty
 from fedshot.methods.etf_decoupled import etf_decoupled
@@ -23,9 +26,16 @@ from fedshot.methods.etf_uncertainty import etf_uncertainty
 from fedshot.methods.fafi import fafi
 from fedshot.methods.fedetf import fedetf
 from fedshot.methods.gated_supcon import gated_supcon
+from fedshot.methods.hard_negatives import hard_negatives
+from fedshot.methods.memory_bank import memory_bank, memory_bank_sound
+from fedshot.methods.public_bank import public_bank, public_bank_sound
 from fedshot.methods.random_anchors import random_anchors
 from fedshot.methods.raw_supcon import raw_supcon
+from fedshot.methods.reference_alignment import reference_alignment
 from fedshot.methods.sliding_anchors import sliding_anchors
+from fedshot.methods.split_announced import split_announced
+from fedshot.methods.split_local import split_local
+from fedshot.methods.two_stage_bank import two_stage_bank, two_stage_bank_sound
 from fedshot.options import parse_inline
 
 METHODS: dict[str, Callable[..., Method]] = {
@@ -44,6 +54,19 @@ METHODS: dict[str, Callable[..., Method]] = {
     "align_uniform": align_uniform,
     "gated_supcon": gated_supcon,
     "raw_supcon": raw_supcon,
+    "memory_bank": memory_bank,
+    "memory_bank_sound": memory_bank_sound,
+    "public_bank": public_bank,
+    "public_bank_sound": public_bank_sound,
+    "two_stage_bank": two_stage_bank,
+    "two_stage_bank_sound": two_stage_bank_sound,
+    "hard_negatives": hard_negatives,
+    "balanced_contrast": balanced_contrast,
+    "reference_alignment": reference_alignment,
+    "split_announced": split_announced,
+    "split_local": split_local,
+    "distilled": distilled,
+    "dynamic_prototypes": dynamic_prototypes,
     "fedavg": fedavg,
     "ensemble": ensemble,
     "fedproto": fedproto,
@@ -53,7 +76,9 @@ METHODS: dict[str, Callable[..., Method]] = {
 
 ALIASES: dict[str, str] = {  # the tags of the research notes
     "V4": "fafi",
+    "V5": "public_bank",
     "V5a": "random_anchors",
+    "V6": "two_stage_bank",
     "V6a": "annealed_anchors",
     "V7": "etf",
     "V8": "sliding_anchors",

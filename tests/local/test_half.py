@@ -10,8 +10,9 @@ from fedshot.local.half import HalfWeights
 from fedshot.models import ENCODERS
 
 
+@pytest.mark.parametrize("pull", [0.0, 0.5], ids=["", "with a term that reads the weights"])
 @pytest.mark.parametrize("name", ["cnn", "resnet18", "mobilenet_v2", "vit"])
-def test_training_steps_are_autocast_s_to_the_last_bit(name: str) -> None:
+def test_training_steps_are_autocast_s_to_the_last_bit(name: str, pull: float) -> None:
     torch.manual_seed(0)
     autocast = ENCODERS[name]((3, 8, 8), "batch")
     for parameter in autocast.parameters():
@@ -24,7 +25,10 @@ def test_training_steps_are_autocast_s_to_the_last_bit(name: str) -> None:
         for encoder, weights in ((autocast, None), (ours, half)):
             features = encode(encoder, images, "bf16", half=weights)
             encoder.zero_grad()
-            (features * torch.linspace(-1, 1, features.numel()).view_as(features)).sum().backward()
+            loss = (features * torch.linspace(-1, 1, features.numel()).view_as(features)).sum()
+            if pull:
+                loss = loss + pull * torch.stack([p.square().sum() for p in encoder.parameters()]).sum()
+            loss.backward()
             if weights is not None:
                 weights.widen_gradients()
             with torch.no_grad():

@@ -230,6 +230,14 @@ CALLS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
     "view_alignment": lambda f, y, p, a: losses.view_alignment(f, f.roll(1, dims=1)),
     "uniformity": lambda f, y, p, a: losses.uniformity(f),
     "view_agreement": lambda f, y, p, a: losses.view_agreement(f @ p.T, f @ a.T),
+    "bank_contrast": lambda f, y, p, a: losses.bank_contrast(f, y, a, torch.arange(5, device=y.device), 0.5),
+    "hard_contrast": lambda f, y, p, a: losses.hard_contrast(f, y, 0.5, beta=0.0, synthetic=2),
+    "balanced_supcon": lambda f, y, p, a: losses.balanced_supcon(f, y, 0.5),
+    "mmd": lambda f, y, p, a: losses.mmd(f, a),
+    "coral": lambda f, y, p, a: losses.coral(f, 1 / 6),
+    "sliced_wasserstein": lambda f, y, p, a: losses.sliced_wasserstein(f, a, (a @ a.T).sort(dim=1).values),
+    "proximal": lambda f, y, p, a: losses.proximal([f, p], [torch.zeros_like(f), a]),
+    "distillation": lambda f, y, p, a: losses.distillation(f @ p.T, (f @ a.T).softmax(1), 2.0),
 }
 WITHOUT_GRADIENT = {"mean_cosine", "view_agreement"}
 NOT_ROTATED = {"view_alignment"}  # its second view above is made along the axes

@@ -12,7 +12,9 @@ from fedshot.local.losses import mean_cosine
 from fedshot.local.objective import Objective
 from fedshot.local.telemetry import EpochLog
 from fedshot.local.weighting import WeightReport
+from fedshot.method import Client
 from fedshot.models import Classifier, LinearHead, PrototypeHead, build
+from fedshot.setting import prepare
 from fedshot.spec import Spec
 from fedshot.task import Task
 from fedshot.upload import parse
@@ -126,6 +128,24 @@ def test_the_last_row_describes_the_upload(quick: Quick, finished: FinishedRun) 
     assert row["prototype_norm"] == pytest.approx(prototypes.norm(dim=1).mean().item(), rel=1e-6)
     expected = mean_cosine(prototypes, anchors("etf", 10, 512, seed=1)).item()
     assert row["cos_prototype_anchor"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_last_row_tells_how_often_model_and_nearest_class_mean_agree(quick: Quick, finished: FinishedRun) -> None:
+    run = finished(quick("fafi"))
+    first, last = run.rows(0)
+    assert first["nearest_mean_agreement"] is None
+    setting = prepare(quick("fafi"))
+    client = setting.client(0)
+    assert isinstance(client, Client)
+    client.model.load_state_dict(parse(run.folder.upload(0).read_bytes()).section("weights"))
+    model, labels = client.model.eval(), client.train.labels
+    with torch.no_grad():
+        features = model.features(client.task.prepare(client.train.images))
+        decided = model.head(features).argmax(1)
+    means = {int(c): features[labels == c].mean(0) for c in labels.unique()}
+    nearest = [min(means, key=lambda c: float((feature - means[c]).norm())) for feature in features]
+    agree = sum(int(a) == b for a, b in zip(decided, nearest, strict=True))
+    assert last["nearest_mean_agreement"] == agree / len(labels)
 
 
 def test_the_clip_factor_is_the_limit_over_the_norm(quick: Quick, finished: FinishedRun) -> None:

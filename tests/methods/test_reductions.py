@@ -58,6 +58,12 @@ REDUCTIONS: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
         {"anneal": "constant"},
     ),
     "an ungated contrast": ("gated_supcon", {"scale": 1, "power": 0}, "raw_supcon", {}),
+    "no pull to the sphere": ("reference_alignment", {"weight": 0}, "fafi", {}),
+    "no pull to a gaussian": ("reference_alignment", {"weight": 0, "reference": "gaussian"}, "fafi", {}),
+    "a memory of nothing": ("memory_bank", {"size": 0}, "fafi", {}),
+    "a sound memory of nothing": ("memory_bank_sound", {"size": 0, "same_class": "attract"}, "fafi", {}),
+    "negatives as hard as they are": ("hard_negatives", {"beta": 0, "synthetic": 0}, "fafi", {}),
+    "nothing balanced": ("balanced_contrast", {"contrast": "plain", "sampling": "shuffled", "tau": 0}, "fafi", {}),
 }
 
 
