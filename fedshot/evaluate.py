@@ -1,7 +1,7 @@
 """How good a predictor is on the test images, and why: metrics, each client alone, the bound of perfect routing."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -24,6 +24,7 @@ class Metrics(BaseModel):
     per_class_accuracy: tuple[float | None, ...]  # None for a class without test images
     nll: float
     calibration_error: float
+    mean_confidence: float | None = None  # above the accuracy: over-confident; None in older records
     confusion: tuple[tuple[int, ...], ...]  # rows: the truth, columns: the prediction
 
 
@@ -34,6 +35,14 @@ class Alone:
     accuracies: tuple[float, ...]  # of each member on the whole test set
     per_class: tuple[tuple[float | None, ...], ...]
     oracle_routing: float  # asking for each image the member that holds most of its class
+    personalised: tuple[float | None, ...]  # of the model that each member ends up with, on classes as it holds them
+    teacher_accuracy: float | None = None  # of the ensemble of members that the predictor was taught by
+
+    @property
+    def personalised_accuracy(self) -> float | None:
+        """The mean over members; None if none of them holds a class that is tested."""
+        known = [value for value in self.personalised if value is not None]
+        return sum(known) / len(known) if known else None
 
 
 def score(predictors: Mapping[str, Predictor], test: Labelled, task: Task) -> dict[str, Tensor]:
@@ -70,13 +79,15 @@ def metrics(scores: Tensor, labels: Tensor, classes: int) -> Metrics:
     per_class = class_accuracies(confusion)
     present = [value for value in per_class if value is not None]
     log_p = scores.double().log_softmax(1)
+    confidence = log_p.exp().amax(1)
     return Metrics(
         accuracy=int((predicted == labels).sum()) / len(labels),
         balanced_accuracy=sum(present) / len(present),
         worst_class_accuracy=min(present),
         per_class_accuracy=per_class,
         nll=-float(log_p.gather(1, labels[:, None]).mean()),
-        calibration_error=calibration_error(log_p.exp().amax(1), predicted == labels),
+        calibration_error=calibration_error(confidence, predicted == labels),
+        mean_confidence=float(confidence.mean()),
         confusion=tuple(tuple(row) for row in confusion.tolist()),
     )
 
@@ -118,22 +129,50 @@ def evaluate_with_members(
 ) -> tuple[Metrics, Alone]:
     """A predictor, each of its members on the whole test set, and the bound of perfect routing, in one pass.
 
-    The bound tells how much is lost in deciding whom to believe.
+    The bound tells how much is lost in deciding whom to believe. The model that a member ends up with is also scored on
+    classes as often as the member holds them.
     """
-    holder = torch.tensor([m.upload.header.class_counts for m in members], device=test.labels.device).argmax(0)  # (C,)
-    right = torch.zeros(len(members), task.classes, dtype=torch.int64, device=test.labels.device)
+    counts = torch.tensor([m.upload.header.class_counts for m in members], device=test.labels.device)  # (K, C)
+    holder = counts.argmax(0)  # (C,)
+    right, right_personal = torch.zeros(2, *counts.shape, dtype=torch.int64, device=test.labels.device)
     routed, scores = 0, []
-    everyone = Predictor(models_of(members), lambda outputs: outputs.logits.argmax(2))  # (K, N)
-    for part, found in scored({"fused": predictor, "alone": everyone}, test, task):
+    own = models_of(members)
+    everyone = Predictor(own, lambda outputs: outputs.logits.argmax(2))  # (K, N)
+    personal = replace(everyone, models=own if predictor.personal is None else predictor.personal)
+    asked = {"fused": predictor, "alone": everyone, "personal": personal}
+    if predictor.teacher is not None:
+        asked["teacher"] = predictor.teacher
+    taught = 0
+    for part, found in scored(asked, test, task):
         labels = test.labels[part]
         hits = (found["alone"] == labels).long()
         right.index_add_(1, labels, hits)
+        right_personal.index_add_(1, labels, (found["personal"] == labels).long())
         routed += int(hits.gather(0, holder[labels][None]).sum())
         scores.append(found["fused"].float())
+        if predictor.teacher is not None:
+            taught += int((found["teacher"].argmax(1) == labels).sum())
     total = torch.bincount(test.labels, minlength=task.classes)
     alone = Alone(
         accuracies=tuple(count / len(test) for count in right.sum(1).tolist()),
         per_class=tuple(shares(row, total) for row in right),
         oracle_routing=routed / len(test),
+        personalised=tuple(
+            personalised(shares(row, total), mine) for row, mine in zip(right_personal, counts.tolist(), strict=True)
+        ),
+        teacher_accuracy=None if predictor.teacher is None else taught / len(test),
     )
     return metrics(torch.cat(scores), test.labels, task.classes), alone
+
+
+def personalised(per_class: Sequence[float | None], class_counts: Sequence[int]) -> float | None:
+    """Accuracy on test images that come as often as a client's labels: sum_c p_k(c) accuracy_k(c).
+
+    Classes without test images are left out of p_k; None if no other is left.
+
+    >>> personalised((0.5, 1.0, None), (30, 10, 5))
+    0.625
+    """
+    tested = [(n, share) for n, share in zip(class_counts, per_class, strict=True) if share is not None]
+    total = sum(n for n, _ in tested)
+    return sum(n * share for n, share in tested) / total if total else None

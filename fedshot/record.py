@@ -4,6 +4,7 @@ import hashlib
 import json
 import platform
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedshot import __version__
 from fedshot.evaluate import Metrics
 from fedshot.spec import Spec
+from fedshot.student import Student
 
 
 class Frozen(BaseModel):
@@ -29,6 +31,7 @@ class ClientRecord(Frozen):
     seconds: float
     accuracy_alone: float | None = None
     per_class_alone: tuple[float | None, ...] | None = None
+    personalised_accuracy: float | None = None  # of the model that it ends up with, on classes as it holds them
     not_captured: str | None = None  # why its steps ran one kernel at a time on a GPU
     skipped: str | None = None  # why nothing of this client was fused
 
@@ -50,6 +53,7 @@ class Final(Metrics):
     inductive: bool
     phases: int
     oracle_routing: float
+    personalised_accuracy: float | None = None  # mean over clients
 
 
 class Cost(Frozen):
@@ -59,6 +63,8 @@ class Cost(Frozen):
     slowest_client_seconds: float
     server_seconds: float
     upload_bytes: int  # of all clients together
+    announced_bytes: int = 0  # of all clients together, in a first message before the job; 0 in one phase
+    job_bytes: int = 0  # that the server sends to each client with the job, beside the initial model
     peak_memory_bytes: int
     models_kept: int  # how many models answer at inference
 
@@ -71,19 +77,28 @@ class Record(Frozen):
     clients: tuple[ClientRecord, ...]
     curve: tuple[Point, ...]
     final: Final
+    student: Student | None = None  # where one model was taught by an ensemble; not part of the hash
     cost: Cost
     versions: dict[str, str]
     device: str
     commit: str | None
-    findings: tuple[str, ...] = ()
-    result_sha256: str = Field("", description="hash of all that does not depend on the clock")
+    findings: tuple[str, ...] = ()  # the severe ones of a post-mortem, in words
+    result_sha256: str = Field("", description="hash of the results: what the clock and our words for them are not in")
 
     def sealed(self) -> "Record":
         """The record with the hash of its results."""
-        kept = self.model_dump(mode="json", include={"spec", "partition", "clients", "curve", "final", "findings"})
-        kept["clients"] = [{**client, "seconds": None, "not_captured": None} for client in kept["clients"]]
-        digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
-        return self.model_copy(update={"result_sha256": digest})
+        return self.model_copy(update={"result_sha256": result_digest(self.model_dump(mode="json"))})
+
+
+def result_digest(record: Mapping[str, Any]) -> str:
+    """The hash of the results in a record's JSON.
+
+    Findings are derived: a better diagnosis must not change the identity of a result. They count as none.
+    """
+    kept = {key: record.get(key) for key in ("spec", "partition", "curve", "final")}
+    clients = [{**client, "seconds": None, "not_captured": None} for client in record["clients"]]
+    told = {**kept, "clients": clients, "findings": []}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 def versions() -> dict[str, str]:

@@ -10,33 +10,48 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedshot.local.confidence import class_confidence
 from fedshot.local.familiarity import class_means, familiarity, nearest_distance, shrunk_root
+from fedshot.local.pixels import class_pixels, grid_of
 from fedshot.models import unit
 
 Shape = tuple[int | None, ...]  # None for a length that is free, at most the number of images
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """What the shapes of all sections follow from."""
+
+    width: int  # d, of a feature
+    classes: int
+    image: tuple[int, int, int]  # channels, height, width
+
+
+@dataclass(frozen=True)
 class Evidence:
-    """What a client knows after training: raw features of its own images, without augmentation."""
+    """What a client knows after training: its own images, and their raw features without augmentation."""
 
     features: Tensor  # (N, d) of the training images
     labels: Tensor  # (N,)
     held_out: Tensor | None  # (M, d) of the validation images
     classes: int
+    logits: Tensor  # (N, C) of the training images
+    held_out_logits: Tensor | None  # (M, C)
+    held_out_labels: Tensor | None  # (M,)
+    images: Tensor  # (N, channels, H, W) uint8, those of training
 
 
 @dataclass(frozen=True)
 class Section:
     """A named part of an upload.
 
-    `make` returns its float32 tensors, or None for a client that cannot have them. `layout` gives their shapes from the
-    width of a feature and the number of classes. `complaint` says what is wrong with received values, given which
-    classes the client holds, (C,) bool; None if nothing is.
+    `make` returns its float32 tensors, or None for a client that cannot have them. `layout` gives their shapes.
+    `complaint` says what is wrong with received values, given which classes the client holds, (C,) bool; None if
+    nothing is.
     """
 
     make: Callable[[Evidence], dict[str, Tensor] | None]
-    layout: Callable[[int, int], dict[str, Shape]]
+    layout: Callable[[Sizes], dict[str, Shape]]
     complaint: Callable[[Mapping[str, Tensor], Tensor], str | None] = lambda content, held: None
 
 
@@ -55,8 +70,31 @@ def _familiarity(evidence: Evidence) -> dict[str, Tensor] | None:
     return familiarity(unit(evidence.features), evidence.labels, unit(evidence.held_out), evidence.classes)
 
 
+def _class_confidence(evidence: Evidence) -> dict[str, Tensor]:
+    logits, labels = evidence.held_out_logits, evidence.held_out_labels
+    if logits is None or labels is None:
+        logits, labels = evidence.logits, evidence.labels
+    held = torch.bincount(evidence.labels, minlength=evidence.classes) > 0
+    return {"confidence": class_confidence(logits, labels, held)}
+
+
+def _class_pixels(evidence: Evidence) -> dict[str, Tensor]:
+    return class_pixels(evidence.images, evidence.labels, evidence.classes)
+
+
+def _class_pixels_layout(sizes: Sizes) -> dict[str, Shape]:
+    shape = (sizes.classes, *grid_of(sizes.image))
+    return {"mean": shape, "std": shape}
+
+
 def _negative_deviation(content: Mapping[str, Tensor], held: Tensor) -> str | None:
     return "std is negative" if (content["std"] < 0).any() else None
+
+
+def _impossible_pixels(content: Mapping[str, Tensor], held: Tensor) -> str | None:
+    if (content["mean"] < 0).any() or (content["mean"] > 1).any():
+        return "mean lies outside 0 … 1"
+    return _negative_deviation(content, held)
 
 
 def _impossible_familiarity(content: Mapping[str, Tensor], held: Tensor) -> str | None:
@@ -68,12 +106,21 @@ def _impossible_familiarity(content: Mapping[str, Tensor], held: Tensor) -> str 
     return None if symmetric and usable else "covariance is not the covariance of anything"
 
 
+def _impossible_confidence(content: Mapping[str, Tensor], held: Tensor) -> str | None:
+    confidence = content["confidence"]
+    if (confidence < 0).any() or (confidence > 1).any():
+        return "confidence is not between 0 and 1"
+    return "confidence is above 0 for a class that the client does not hold" if confidence[~held].any() else None
+
+
 STATISTICS: dict[str, Section] = {
-    "moments": Section(_moments, lambda d, c: {"mean": (d,), "std": (d,)}, _negative_deviation),
-    "class_means": Section(_class_means, lambda d, c: {"means": (c, d)}),
+    "moments": Section(_moments, lambda s: {"mean": (s.width,), "std": (s.width,)}, _negative_deviation),
+    "class_means": Section(_class_means, lambda s: {"means": (s.classes, s.width)}),
+    "class_confidence": Section(_class_confidence, lambda s: {"confidence": (s.classes,)}, _impossible_confidence),
     "familiarity": Section(
         _familiarity,
-        lambda d, c: {"means": (c, d), "covariance": (d, d), "distances": (None,)},
+        lambda s: {"means": (s.classes, s.width), "covariance": (s.width, s.width), "distances": (None,)},
         _impossible_familiarity,
     ),
+    "class_pixels": Section(_class_pixels, _class_pixels_layout, _impossible_pixels),
 }

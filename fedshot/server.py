@@ -14,9 +14,11 @@ from fedshot.fusion import FUSIONS, Fusion, Member, Predictor, make_fusion
 from fedshot.fusion.memory import KEPT_BYTES, Budget
 from fedshot.models import Classifier
 from fedshot.models.copies import copy_of, frozen_copy
+from fedshot.sections import Sizes
 from fedshot.seeds import stream
 from fedshot.setting import Setting
 from fedshot.store import RunFolder
+from fedshot.student import student_of
 from fedshot.upload import Upload, parse, size_limit, validate
 
 
@@ -64,10 +66,10 @@ class Reception:
     def __init__(self, setting: Setting, needs: Sequence[str]) -> None:
         self._setting, self._needs = setting, needs
         self._blank = frozen_copy(setting.initial_model)
-        self._width = self._blank.encoder.width
         self._expected = {name: t.to("meta") for name, t in self._blank.state_dict().items()}
-        classes, images = setting.task.classes, len(setting.data.train)
-        self._limit = size_limit(self._expected, self._width, classes, images, setting.method.statistics)
+        self._sizes = Sizes(self._blank.encoder.width, setting.task.classes, setting.task.shape)
+        images = len(setting.data.train)
+        self._limit = size_limit(self._expected, self._sizes, images, setting.method.statistics)
         noise = torch.randn(2, *setting.task.shape, generator=stream(setting.task.seed, "probe"))
         self._noise = noise.to(setting.device)
         self._budget = Budget(KEPT_BYTES[setting.device.type])
@@ -82,7 +84,7 @@ class Reception:
             raise UploadRefused(f"it says that it comes from client {upload.header.client}, not {number}")
         if len(upload.header.class_counts) != classes:
             raise UploadRefused(f"{len(upload.header.class_counts)} class counts for {classes} classes")
-        validate(upload, self._expected, self._width, self._needs, self._setting.method.statistics)
+        validate(upload, self._expected, self._sizes, self._needs, self._setting.method.statistics)
         model, stored = self._load(upload), upload.stored(file, message)
         if not self._answers(model):
             raise UploadRefused("its model answers with values that are not finite")
@@ -133,21 +135,31 @@ def fuse_again(
     if not members:
         raise UserError("no client is left to fuse")
     predictors, errors = usable(rules, members, setting)
+    teachers = {f"teacher of {text}": p.teacher for text, p in predictors.items() if p.teacher is not None}
+    scores = score_all(setting, {**predictors, **teachers})
     left_out = {**received.missing, **dict.fromkeys(without, "left out on request")}
     rows: list[dict[str, Any]] = [
         {
             "fusion": text,
-            **found.metrics.model_dump(mode="json"),
+            **scores[text].metrics.model_dump(mode="json"),
             "upload_bytes": sum(sent(m.upload, rules[text]).size for m in members),
-            "models_kept": found.models_kept,
+            "models_kept": scores[text].models_kept,
             "inductive": rules[text].inductive,
             "clients": [m.upload.header.client for m in members],
             "left_out": {str(number): left_out[number] for number in sorted(left_out)},
+            **_student(setting, predictor, scores[text], scores.get(f"teacher of {text}")),
         }
-        for text, found in score_all(setting, predictors).items()
+        for text, predictor in predictors.items()
     ]
     rows.sort(key=lambda row: -row["accuracy"])
     return rows + [{"fusion": text, "error": errors[text]} for text in rules if text in errors]
+
+
+def _student(setting: Setting, predictor: Predictor, found: Fused, taught: Fused | None) -> dict[str, Any]:
+    """What a predictor keeps of its teacher, for a row; nothing where it has none."""
+    accuracy = taught.metrics.accuracy if taught else None
+    student = student_of(predictor, found.metrics.accuracy, accuracy, setting.data.test.images, setting.task)
+    return {"student": student.model_dump()} if student else {}
 
 
 def usable(

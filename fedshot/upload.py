@@ -22,7 +22,7 @@ from torch import Tensor
 from fedshot import __version__
 from fedshot.errors import UploadRefused
 from fedshot.precision import pack, unpack
-from fedshot.sections import STATISTICS, Section, Shape
+from fedshot.sections import STATISTICS, Section, Shape, Sizes
 from fedshot.spec import Precision, first_problem
 from fedshot.stored import StoredTensor, read, sha256
 
@@ -117,14 +117,14 @@ def make_upload(header: Header, sections: Mapping[str, Mapping[str, Tensor]]) ->
 
 
 def size_limit(
-    model: Mapping[str, Tensor], width: int, classes: int, images: int, known: Mapping[str, Section] = STATISTICS
+    model: Mapping[str, Tensor], sizes: Sizes, images: int, known: Mapping[str, Section] = STATISTICS
 ) -> int:
     """More bytes than any upload of the job can have: all sections in float32, and room for names and header.
 
     Args:
         images: how many a client can hold at most: the limit of a length that is free.
     """
-    shapes = [shape for section in known.values() for shape in section.layout(width, classes).values()]
+    shapes = [shape for section in known.values() for shape in section.layout(sizes).values()]
     statistics = sum(math.prod(images if length is None else length for length in shape) for shape in shapes)
     return 4 * (sum(t.numel() for t in model.values()) + statistics) + 256 * (len(model) + len(shapes)) + 2**16
 
@@ -150,7 +150,7 @@ def parse(message: bytes, limit: int | None = None) -> Upload:
 def validate(
     upload: Upload,
     model: Mapping[str, Tensor],
-    width: int,
+    sizes: Sizes,
     needs: Collection[str],
     known: Mapping[str, Section] = STATISTICS,
 ) -> None:
@@ -158,7 +158,7 @@ def validate(
 
     Args:
         model: the state of a model as every client has it: names, shapes and kinds of the weights.
-        width: d, the width of a feature.
+        sizes: the width of a feature, the number of classes, the shape of an image.
         needs: the sections that must be there.
         known: the statistics that the job knows.
     """
@@ -171,7 +171,7 @@ def validate(
         raise UploadRefused(f"unknown section {', '.join(strange)}")
     held = torch.tensor(header.class_counts) > 0
     for name in sorted(upload.sections):
-        shapes = known[name].layout(width, len(held)) if name in known else {}
+        shapes = known[name].layout(sizes) if name in known else {}
         packed = pack(model, header.precision) if name == "weights" else {}
         expected: dict[str, Kind] = {key: (t.dtype, tuple(t.shape)) for key, t in packed.items()}
         expected |= {key: (torch.float32, shape) for key, shape in shapes.items()}

@@ -58,6 +58,7 @@ def test_calibration_error_against_a_naive_loop(scores: Tensor, labels: Tensor) 
             total += len(inside) / 200 * abs(accuracy - mean)
     assert calibration_error(confidence, right) == pytest.approx(total, abs=1e-10)
     assert metrics(scores, labels, CLASSES).calibration_error == pytest.approx(total, abs=1e-10)
+    assert metrics(scores, labels, CLASSES).mean_confidence == pytest.approx(float(confidence.mean()), abs=1e-6)
 
 
 @pytest.mark.parametrize(

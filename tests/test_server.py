@@ -74,7 +74,8 @@ def say_client_0(upload: Upload) -> Upload:
 
 def explode(upload: Upload) -> Upload:
     """Finite weights whose answers are not."""
-    return Upload(upload.header, {n: t * 1e30 if t.ndim == 4 else t for n, t in upload.tensors.items()})
+    filters = {n for n, t in upload.tensors.items() if n.startswith("weights/") and t.ndim == 4}
+    return Upload(upload.header, {n: t * 1e30 if n in filters else t for n, t in upload.tensors.items()})
 
 
 def nine_classes(upload: Upload) -> Upload:
@@ -179,7 +180,8 @@ def test_smaller_precisions_are_opened_and_fused(precision: str, setting: Settin
 def test_every_rule_is_scored_on_the_same_uploads(setting: Setting, trained: RunFolder) -> None:
     rows = fuse_again(setting, trained)
     assert {row["fusion"] for row in rows} == set(FUSIONS)
-    assert not any("error" in row for row in rows)
+    assert [row["fusion"] for row in rows if "error" in row] == ["distilled"]  # there are no public images
+    rows = [row for row in rows if "error" not in row]
     assert [row["accuracy"] for row in rows] == sorted((row["accuracy"] for row in rows), reverse=True)
     assert {row["fusion"] for row in rows if not row["inductive"]} == {"batch_moments"}
     assert {row["fusion"] for row in rows if row["models_kept"] == 1} == {"average", "otfusion"}
@@ -247,7 +249,7 @@ def test_fusing_leaves_the_members_as_they_were(setting: Setting, trained: RunFo
     members = receive(setting, trained, SECTIONS).members
     before = [copy.deepcopy(m.model.state_dict()) for m in members]
     hashes = [m.upload.sha256 for m in members]
-    for name in FUSIONS:
+    for name in (*(name for name in FUSIONS if not make_fusion(name).public), "distilled:images=noise,count=9"):
         predictor = make_fusion(name).fuse(members, setting.task)
         predictor(setting.task.prepare(setting.data.test.images[:4]))
     assert [m.upload.sha256 for m in members] == hashes

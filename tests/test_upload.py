@@ -15,8 +15,10 @@ from torch import Tensor
 
 from fedshot.errors import UploadRefused
 from fedshot.local.familiarity import familiarity
+from fedshot.local.pixels import class_pixels
 from fedshot.models import Classifier, PrototypeHead, build, unit
 from fedshot.precision import pack, unpack
+from fedshot.sections import Sizes
 from fedshot.spec import Precision
 from fedshot.task import Task
 from fedshot.upload import SECTIONS, Header, Upload, make_upload, parse, size_limit, validate
@@ -41,6 +43,8 @@ def statistics(model: Classifier) -> dict[str, dict[str, Tensor]]:
         "moments": {"mean": features.mean(0), "std": features.std(0)},
         "class_means": {"means": torch.rand(10, model.encoder.width, generator=draw)},
         "familiarity": familiarity(unit(features), labels, held_out, 10),
+        "class_confidence": {"confidence": torch.rand(10, generator=draw) * (torch.tensor(COUNTS) > 0)},
+        "class_pixels": class_pixels(torch.randint(256, (20, 1, 8, 8), generator=draw).byte(), labels, 10),
     }
 
 
@@ -49,16 +53,20 @@ def upload(model: Classifier, statistics: dict[str, dict[str, Tensor]]) -> Uploa
     return make_upload(HEADER, {"weights": model.state_dict(), **statistics})
 
 
+def sizes_of(model: Classifier) -> Sizes:
+    return Sizes(model.encoder.width, 10, (1, 8, 8))
+
+
 Check = Callable[[Upload], None]
 
 
 @pytest.fixture(scope="module")
 def check(model: Classifier) -> Check:
     """What the server does with the bytes of an upload."""
-    state, width = model.state_dict(), model.encoder.width
+    state, sizes = model.state_dict(), sizes_of(model)
 
     def through(upload: Upload) -> None:
-        validate(parse(upload.to_bytes(), size_limit(state, width, 10, 1000)), state, width, SECTIONS)
+        validate(parse(upload.to_bytes(), size_limit(state, sizes, 1000)), state, sizes, SECTIONS)
 
     return through
 
@@ -180,7 +188,7 @@ COVARIANCE, DISTANCES = "familiarity/covariance", "familiarity/distances"
 MALFORMED: dict[str, tuple[Change, str]] = {
     "a missing tensor": (lambda u: without_tensor(u, WEIGHT), "missing tensor 'weights/head.prototypes'$"),
     "an extra tensor": (lambda u: with_tensor(u, "weights/spy", torch.ones(2)), "unknown tensor 'weights/spy'"),
-    "a missing section": (lambda u: u.only(("weights",)), "section class_means, familiarity, moments is missing"),
+    "a missing section": (lambda u: u.only(("weights",)), "section class_.*, familiarity, moments is missing"),
     "an extra section": (lambda u: with_tensor(u, "secrets/key", torch.ones(2)), "unknown section secrets"),
     "a tensor without section": (lambda u: with_tensor(u, "naked", torch.ones(2)), "unknown section naked"),
     "another shape": (lambda u: with_tensor(u, WEIGHT, torch.ones(10, 3)), r"shape \(10, 3\), expected \(10, 512\)"),
@@ -209,6 +217,15 @@ MALFORMED: dict[str, tuple[Change, str]] = {
     "an accuracy above 1": (lambda u: with_header(u, validation_accuracy=1.5), "validation_accuracy = 1.5"),
     "an unknown precision": (lambda u: with_header(u, precision="fp64"), "precision = 'fp64'"),
     "a negative deviation": (lambda u: with_tensor(u, "moments/std", -torch.ones(512)), "std is negative"),
+    "a pixel brighter than white": (
+        lambda u: with_tensor(u, "class_pixels/mean", torch.full((10, 1, 8, 8), 1.1)),
+        "mean lies outside",
+    ),
+    "a negative deviation of pixels": (
+        lambda u: with_tensor(u, "class_pixels/std", -torch.ones(10, 1, 8, 8)),
+        "std is negative",
+    ),
+    "pixels of another image": (lambda u: with_tensor(u, "class_pixels/std", torch.ones(10, 3, 8, 8)), "shape"),
     "distances out of order": (
         lambda u: with_tensor(u, DISTANCES, torch.tensor([2.0, 1.0])),
         "not ascending",
@@ -234,8 +251,8 @@ def test_a_malformed_upload_is_refused_with_its_reason(kind: str, upload: Upload
 
 def test_an_int8_upload_cannot_overflow_or_lack_its_scales(model: Classifier) -> None:
     sent = make_upload(HEADER.model_copy(update={"precision": "int8"}), {"weights": model.state_dict()})
-    state, width = model.state_dict(), model.encoder.width
-    validate(sent, state, width, ("weights",))
+    state, sizes = model.state_dict(), sizes_of(model)
+    validate(sent, state, sizes, ("weights",))
     scale = f"{WEIGHT}#scale"
     for change, reason in (
         (without_tensor(sent, scale), "missing tensor"),
@@ -244,7 +261,7 @@ def test_an_int8_upload_cannot_overflow_or_lack_its_scales(model: Classifier) ->
         (with_tensor(sent, WEIGHT, torch.ones(10, 512)), "type float32, expected int8"),
     ):
         with pytest.raises(UploadRefused, match=reason):
-            validate(change, state, width, ("weights",))
+            validate(change, state, sizes, ("weights",))
 
 
 def test_bytes_that_are_no_upload_are_refused(upload: Upload) -> None:
@@ -296,8 +313,8 @@ def test_an_upload_that_executes_code_when_unpickled_is_only_bytes(capsys: pytes
 def test_an_oversized_upload_is_refused_unread_and_a_full_one_passes(
     model: Classifier, upload: Upload, statistics: dict[str, dict[str, Tensor]]
 ) -> None:
-    state, width = model.state_dict(), model.encoder.width
-    limit = size_limit(state, width, 10, images=4)
+    state = model.state_dict()
+    limit = size_limit(state, sizes_of(model), images=4)
     for precision in PRECISIONS:
         header = HEADER.model_copy(update={"precision": precision})
         parse(make_upload(header, {"weights": state, **statistics}).to_bytes(), limit)

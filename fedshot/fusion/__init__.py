@@ -4,9 +4,19 @@ from collections.abc import Callable
 
 from fedshot.errors import unknown
 from fedshot.fusion.average import average
-from fedshot.fusion.features import batch_moments, features, moments, nearest_prototype, noise_informed, released
+from fedshot.fusion.distil import distilled
+from fedshot.fusion.features import (
+    batch_moments,
+    dynamic_prototypes,
+    features,
+    moments,
+    nearest_prototype,
+    noise_informed,
+    released,
+)
 from fedshot.fusion.outputs import Outputs
 from fedshot.fusion.rule import Fusion, Member, Predictor, models_of, transductive
+from fedshot.fusion.split import shared_base
 from fedshot.fusion.transport import otfusion
 from fedshot.fusion.votes import class_weighted, logits, probabilities, typicality
 from fedshot.options import bind, parse_inline
@@ -20,6 +30,8 @@ __all__ = [
     "average",
     "batch_moments",
     "class_weighted",
+    "distilled",
+    "dynamic_prototypes",
     "features",
     "fusion_factory",
     "logits",
@@ -31,6 +43,7 @@ __all__ = [
     "otfusion",
     "probabilities",
     "released",
+    "shared_base",
     "transductive",
     "typicality",
 ]
@@ -39,6 +52,7 @@ FUSIONS: dict[str, Callable[..., Fusion]] = {
     "average": average,
     "otfusion": otfusion,
     "features": features,
+    "dynamic_prototypes": dynamic_prototypes,
     "noise_informed": noise_informed,
     "released": released,
     "logits": logits,
@@ -48,6 +62,8 @@ FUSIONS: dict[str, Callable[..., Fusion]] = {
     "moments": moments,
     "batch_moments": batch_moments,
     "nearest_prototype": nearest_prototype,
+    "shared_base": shared_base,
+    "distilled": distilled,
 }
 
 

@@ -66,15 +66,26 @@ def mean_head(members: Sequence[Member], by: PrototypeWeights) -> nn.Module:
 
     Weights by class count apply row by row, so that a client which never saw a class has no say in its prototype.
     """
-    first = members[0].model
-    check_head(first, by)
-    head = copy.deepcopy(first.head)
+    return weighted_head(members, PROTOTYPE_WEIGHTS[by](members))
+
+
+def weighted_head(members: Sequence[Member], weights: Tensor) -> nn.Module:
+    """The clients' heads averaged by weights (K,), or row by row by weights (K, C)."""
+    if weights.ndim == 2:
+        check_class_rows(members[0].model)
+    head = copy.deepcopy(members[0].model.head)
     states = (m.model.head.state_dict() for m in members)
-    head.load_state_dict(average_states(states, PROTOTYPE_WEIGHTS[by](members)))
+    head.load_state_dict(average_states(states, weights))
     return head
 
 
 def check_head(model: Classifier, by: PrototypeWeights) -> None:
-    """Refuses a head that cannot be averaged class by class."""
-    if by == "class_counts" and set(getattr(model.head, "class_rows", ())) != set(model.head.state_dict()):
-        raise UserError("prototypes weighted by class counts need a head with one row for each class")
+    """Refuses a head that cannot be averaged by these weights."""
+    if by == "class_counts":
+        check_class_rows(model)
+
+
+def check_class_rows(model: Classifier) -> None:
+    """Refuses a head that has anything but one row for each class."""
+    if set(getattr(model.head, "class_rows", ())) != set(model.head.state_dict()):
+        raise UserError("prototypes weighted class by class need a head with one row for each class")

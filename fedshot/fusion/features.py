@@ -8,11 +8,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fedshot.fusion.average import average_states, check_head, mean_head
+from fedshot.fusion.average import average_states, check_class_rows, check_head, mean_head, weighted_head
 from fedshot.fusion.outputs import Outputs
 from fedshot.fusion.rule import Combine, Fuse, Fusion, Member, Predictor, models_of, transductive
-from fedshot.fusion.weights import CLIENT_WEIGHTS, ClientWeights, PrototypeWeights, class_counts
+from fedshot.fusion.weights import CLIENT_WEIGHTS, ClientWeights, PrototypeWeights, class_counts, row_votes
 from fedshot.models import unit
+from fedshot.options import NotNegative
 from fedshot.seeds import stream
 from fedshot.spec import Positive
 from fedshot.task import Task
@@ -26,15 +27,30 @@ def features(
     """FAFI's server: the weighted sum of features against the mean prototypes, argmax_c unit(sum_k w_k h_k) p_c."""
 
     def fuse(members: Sequence[Member], task: Task) -> Predictor:
-        head, w = mean_head(members, prototypes), CLIENT_WEIGHTS[weights](members)
-
-        def combine(outputs: Outputs) -> Tensor:
-            h = outputs.features if scale == "raw" else unit(outputs.features)
-            return head(torch.einsum("k,knd->nd", w.to(h), h))
-
-        return Predictor(models_of(members), combine)
+        return _feature_sum(members, mean_head(members, prototypes), weights, scale)
 
     return _by_mean_head("features", fuse, prototypes)
+
+
+def dynamic_prototypes(
+    samples: NotNegative = 0.0,
+    counts: NotNegative = 1.0,
+    reliability: NotNegative = 0.0,
+    confidence: NotNegative = 1.0,
+    unseen: bool = False,
+) -> Fusion:
+    """FAFI's server with prototypes weighted row by row: by n_k^samples n_kc^counts r_k^reliability q_kc^confidence.
+
+    r_k is the accuracy of client k on images that it held back, q_kc the mean probability that it gives class c on
+    images of c. A client without images of a class has no vote for its row, unless `unseen`.
+    """
+
+    def fuse(members: Sequence[Member], task: Task) -> Predictor:
+        by_row = row_votes(members, samples, counts, reliability, confidence, unseen)
+        return _feature_sum(members, weighted_head(members, by_row), "samples", "raw")
+
+    needs = ("weights", "class_confidence") if confidence else ("weights",)
+    return Fusion("dynamic_prototypes", fuse, needs, held_out=reliability > 0, check=check_class_rows)
 
 
 def noise_informed(draws: Positive = 64, prototypes: PrototypeWeights = "uniform") -> Fusion:
@@ -133,6 +149,18 @@ def nearest_prototype(weights: ClientWeights = "samples") -> Fusion:
         return Predictor(models_of(members), combine)
 
     return Fusion("nearest_prototype", fuse, needs=("weights", "class_means"))
+
+
+def _feature_sum(
+    members: Sequence[Member], head: nn.Module, weights: ClientWeights, scale: Literal["raw", "unit"]
+) -> Predictor:
+    w = CLIENT_WEIGHTS[weights](members)
+
+    def combine(outputs: Outputs) -> Tensor:
+        h = outputs.features if scale == "raw" else unit(outputs.features)
+        return head(torch.einsum("k,knd->nd", w.to(h), h))
+
+    return Predictor(models_of(members), combine)
 
 
 def _by_mean_head(name: str, fuse: Fuse, prototypes: PrototypeWeights) -> Fusion:

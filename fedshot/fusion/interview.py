@@ -4,11 +4,13 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor
 
 from fedshot.fusion.memory import ASKED_BYTES, OnDemand
 from fedshot.fusion.outputs import Encoded, Outputs, ask
 from fedshot.models import Classifier
+from fedshot.models.split import Base, SplitEncoder
 from fedshot.task import Task
 
 Panel = Sequence[Classifier]  # the models of one predictor
@@ -20,9 +22,9 @@ _BATCH_PIXELS = 2**20  # the same on a GPU, in pixels: 1,024 images of 32x32; mo
 class Interview:
     """Asks panels of models about all images, in batches.
 
-    As many batches as fit `ASKED_BYTES`, with what all models say about them, make a group. Within a group the
-    images are prepared once and each model is loaded once; panels of the same models are one. Where one group holds
-    everything, nothing is asked twice, however often the answers are read.
+    As many batches as fit `ASKED_BYTES`, with what shared bases make of them and all models say about them, make a
+    group. Within a group the images are prepared once and each model is loaded once; panels of the same models are one.
+    Where one group holds everything, nothing is asked twice, however often the answers are read.
     """
 
     def __init__(self, panels: Mapping[str, Panel], images: Tensor, task: Task) -> None:
@@ -49,9 +51,14 @@ class Interview:
 
     def _plan(self) -> list[list[slice]]:
         """Groups of batches."""
-        distinct = set(self._panels.values())
-        said = sum(len(panel) * (panel[0].encoder.width + self._task.classes) for panel in distinct)
-        floats = said + math.prod(self._task.shape)  # for each image
+        floats = math.prod(self._task.shape)  # for each image
+        bases = set[Base]()
+        for panel in set(self._panels.values()):
+            encoder = panel[0].encoder
+            floats += len(panel) * (encoder.width + self._task.classes)
+            if isinstance(encoder, SplitEncoder):  # all models of a panel share one base
+                bases.add(encoder.base)
+        floats += sum(self._made_by(base) for base in bases)
         kind = self._images.device.type
         room = ASKED_BYTES[kind] // (4 * floats)
         most = _BATCH if kind == "cpu" else _BATCH_PIXELS // math.prod(self._task.shape[1:])
@@ -59,6 +66,11 @@ class Interview:
         total, together = len(self._images), max(1, room // size)
         batches = [slice(start, min(start + size, total)) for start in range(0, total, size)]
         return [batches[start : start + together] for start in range(0, len(batches), together)]
+
+    @torch.no_grad()
+    def _made_by(self, base: Base) -> int:
+        """How many floats a base makes of one image."""
+        return base(self._task.prepare(self._images[:1])).numel()
 
     def _said(self, group: Sequence[slice], names: Collection[str]) -> dict[str, list[Outputs]]:
         if len(self._groups) > 1:

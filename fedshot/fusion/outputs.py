@@ -1,16 +1,18 @@
-"""What K models say about images: each model is loaded once, and an encoder that models share encodes once."""
+"""What K models say about images: each model is loaded once; an encoder, or a base, that models share runs once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedshot.models import Classifier, Encoder
+from fedshot.models import Classifier
+from fedshot.models.split import SplitEncoder
 
-# By encoder, its features (N, d) of each batch. Weak: the next model that is loaded may get the address of a gone one.
-Encoded = WeakKeyDictionary[Encoder, list[Tensor]]
+# By encoder, its features (N, d) of each batch; by shared base, what it made of them. Weak: the next model that is
+# loaded may get the address of a gone one.
+Encoded = WeakKeyDictionary[nn.Module, list[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,14 @@ def ask(models: Sequence[Classifier], batches: Sequence[Tensor], encoded: Encode
     """The outputs of all models for each batch of prepared images.
 
     Args:
-        encoded: what encoders have said about these batches; grows by what these models say. Encoders are compared as
-            whole objects: two that share only their first layers compute those twice.
+        encoded: what encoders and bases have made of these batches; grows by what these models make of them. They are
+            compared as whole objects.
     """
     said: list[Outputs] = []
     for k, model in enumerate(models):
         known = encoded.get(model.encoder)
         for i, images in enumerate(batches):
-            features = known[i] if known else model.features(images)
+            features = known[i] if known else _features(model, i, images, encoded)
             logits = model.head(features)
             if k == 0:
                 said.append(Outputs(*(part.new_empty(len(models), *part.shape) for part in (features, logits))))
@@ -46,3 +48,14 @@ def ask(models: Sequence[Classifier], batches: Sequence[Tensor], encoded: Encode
             said[i].logits[k] = logits
         encoded[model.encoder] = [each.features[k] for each in said]
     return said
+
+
+def _features(model: Classifier, number: int, images: Tensor, encoded: Encoded) -> Tensor:
+    """Raw features of the batch of that number; the batches come in their order."""
+    encoder = model.encoder
+    if not isinstance(encoder, SplitEncoder):
+        return model.features(images)
+    made = encoded.setdefault(encoder.base, [])
+    if len(made) == number:
+        made.append(encoder.base(images))
+    return encoder.after_base(made[number])

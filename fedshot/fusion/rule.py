@@ -39,12 +39,15 @@ class Predictor:
 
     A predictor with a `study` is transductive: tables never mix it with the others silently. It reads what the models
     say about all test images, one part after the other, and returns the function that scores a part; `combine` then
-    scores images by their own statistics.
+    scores images by their own statistics. `personal` are the models that the clients end up with, one each; None means
+    those that they trained. `teacher` is the predictor that it was taught to imitate, where there is one.
     """
 
     models: Sequence[Classifier]
     combine: Combine
     study: Study | None = None
+    personal: Sequence[Classifier] | None = None
+    teacher: "Predictor | None" = None
 
     @property
     def inductive(self) -> bool:
@@ -67,7 +70,8 @@ Fuse = Callable[[Sequence[Member], Task], Predictor]
 class Fusion:
     """A rule: a pure function of what was uploaded.
 
-    `needs` names the sections of an upload that it reads; `held_out` asks for clients that hold back validation images.
+    `needs` names the sections of an upload that it reads; `held_out` asks for clients that hold back validation images,
+    `public` for public images (`task.public`).
     `check` raises a UserError for a model that the rule cannot fuse, before any client trains it.
     """
 
@@ -76,4 +80,5 @@ class Fusion:
     needs: tuple[str, ...] = ("weights",)
     inductive: bool = True
     held_out: bool = False
+    public: bool = False
     check: Callable[[Classifier], object] = lambda model: None

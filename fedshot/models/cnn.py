@@ -2,9 +2,9 @@
 
 from itertools import pairwise
 
-from torch import Tensor, nn
+from torch import nn
 
-from fedshot.models.encoder import Encoder, mean_over_positions
+from fedshot.models.encoder import Encoder, Stage, pooled
 from fedshot.models.layers import ConvNorm, Residual, basic_block
 from fedshot.models.wiring import FEATURES, Wiring
 
@@ -24,9 +24,9 @@ class Cnn(Encoder):
         self.width = 512
         self.layers.append(ConvNorm((widths[-1], self.width), norm, kernel=1))
 
-    def forward(self, images: Tensor) -> Tensor:
-        maps = self.layers(self.stem(images))  # (B, width, h, w)
-        return mean_over_positions(maps)  # (B, width)
+    def in_order(self) -> tuple[Stage, ...]:
+        *layers, last = (Stage((f"layers.{index}",), layer) for index, layer in enumerate(self.layers))
+        return Stage(("stem",), self.stem), *layers, Stage(last.parts, pooled(self.layers[-1]))
 
     def wiring(self) -> Wiring:
         group = "stem"

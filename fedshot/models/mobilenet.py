@@ -1,10 +1,11 @@
 """MobileNetV2 (Sandler et al. 2018, arXiv:1801.04381)."""
 
 import math
+from itertools import accumulate, pairwise
 
 from torch import Tensor, nn
 
-from fedshot.models.encoder import Encoder, mean_over_positions
+from fedshot.models.encoder import Encoder, Stage, pooled
 from fedshot.models.layers import ConvNorm
 from fedshot.models.wiring import Wiring, not_wired
 
@@ -59,8 +60,15 @@ class MobileNetV2(Encoder):
         layers.append(ConvNorm((before, self.width), norm, kernel=1, activation=nn.ReLU6))
         self.layers = nn.Sequential(*layers)
 
-    def forward(self, images: Tensor) -> Tensor:
-        return mean_over_positions(self.layers(images))  # (B, 1280)
+    def in_order(self) -> tuple[Stage, ...]:
+        """The stem, the stages of the paper's table, the last 1x1 convolution."""
+        starts = accumulate((repeats for _, _, repeats, _ in STAGES), initial=1)
+        blocks = (
+            Stage(tuple(f"layers.{index}" for index in range(start, end)), self.layers[start:end])
+            for start, end in pairwise(starts)
+        )
+        last = f"layers.{len(self.layers) - 1}"
+        return Stage(("layers.0",), self.layers[0]), *blocks, Stage((last,), pooled(self.layers[-1]))
 
     def wiring(self) -> Wiring:
         raise not_wired("mobilenet_v2")

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from torch import Tensor, nn
+from torch import nn
 
-from fedshot.models.encoder import Encoder, mean_over_positions
+from fedshot.models.encoder import Encoder, Stage, pooled
 from fedshot.models.layers import ConvNorm, Residual, basic_block, bottleneck
 from fedshot.models.wiring import FEATURES, Wiring
 
@@ -29,9 +29,9 @@ class ResNet(Encoder):
         self.stages = nn.Sequential(*stages)
         self.width = before
 
-    def forward(self, images: Tensor) -> Tensor:
-        maps = self.stages(self.stem(images))  # (B, width, h, w)
-        return mean_over_positions(maps)  # (B, width)
+    def in_order(self) -> tuple[Stage, ...]:
+        *stages, last = (Stage((f"stages.{index}",), blocks) for index, blocks in enumerate(self.stages))
+        return Stage(("stem",), self.stem), *stages, Stage(last.parts, pooled(self.stages[-1]))
 
     def wiring(self) -> Wiring:
         group = "stem"

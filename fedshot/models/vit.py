@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedshot.errors import UserError
-from fedshot.models.encoder import Encoder
+from fedshot.models.encoder import Encoder, Stage
 from fedshot.models.layers import norm_of
 from fedshot.models.wiring import Wiring, not_wired
 
@@ -77,10 +77,18 @@ class VisionTransformer(Encoder):
         nn.init.trunc_normal_(self.token, std=0.02)
         nn.init.trunc_normal_(self.positions, std=0.02)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def in_order(self) -> tuple[Stage, ...]:
+        *blocks, last = (Stage((f"blocks.{index}",), block) for index, block in enumerate(self.blocks))
+        embedding = Stage(("embed", "token", "positions"), self._tokens)
+        return embedding, *blocks, Stage((*last.parts, "last_norm"), self._feature)
+
+    def _tokens(self, images: Tensor) -> Tensor:
         patches = self.embed(images).flatten(2).transpose(1, 2)  # (B, N, 192)
-        tokens = torch.cat([self.token.expand(len(images), -1, -1), patches], dim=1) + self.positions
-        return self.last_norm(self.blocks(tokens)[:, 0])  # (B, 192)
+        return torch.cat([self.token.expand(len(images), -1, -1), patches], dim=1) + self.positions
+
+    def _feature(self, tokens: Tensor) -> Tensor:
+        """The class token after the last block, (B, 192)."""
+        return self.last_norm(self.blocks[-1](tokens)[:, 0])
 
     def wiring(self) -> Wiring:
         raise not_wired("vit")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedshot.report.comparison import Row, difference_in_words
+from fedshot.report.comparison import Row, difference_in_words, personalised_in_words
 from fedshot.report.wording import bytes_in_words, number_of, seconds_in_words
 from fedshot.study.statistics import percent
 
@@ -34,6 +34,7 @@ def comparison_cells(row: Row) -> dict[str, Cell]:
         "difference": Cell(difference_in_words(row), mean),
         "seeds": Cell(number_of(len(row.seeds), "seed"), len(row.seeds)),
         **{name: Cell(f"{100 * share.mean:.1f}", share.mean) for name, share in shares.items()},
+        "personalised": Cell(personalised_in_words(row), row.personalised.mean if row.personalised else -1.0),
         "phases": Cell(str(row.phases), row.phases),
         "rule": Cell("inductive" if row.inductive else "transductive", "i" if row.inductive else "t"),
     }

@@ -15,7 +15,7 @@ from rich.text import Text
 from fedshot.errors import UserError
 from fedshot.report.agreement import setting_in_words, warnings_about
 from fedshot.report.wording import bytes_in_words, marks, seconds_in_words
-from fedshot.study.statistics import Paired, Summary, paired_difference, percent, points, summarise
+from fedshot.study.statistics import ABSENT, Paired, Summary, paired_difference, percent, points, summarise
 
 if TYPE_CHECKING:
     from fedshot.record import Record
@@ -36,6 +36,7 @@ class Row:
     worst_class: Summary
     calibration_error: Summary
     oracle_routing: Summary
+    personalised: Summary | None  # None for records that do not tell
     difference: Paired | None  # to the accuracy of the first method; None for the first method itself
     upload_bytes: float  # mean over the clients that sent one
     client_seconds: float  # of all clients together, mean over seeds
@@ -107,6 +108,7 @@ def _row(label: str, records: Sequence["Record"], reference: Sequence["Record"] 
         worst_class=summarise([record.final.worst_class_accuracy for record in records]),
         calibration_error=summarise([record.final.calibration_error for record in records]),
         oracle_routing=summarise([record.final.oracle_routing for record in records]),
+        personalised=summarise(personal) if (personal := _personalised(records)) else None,
         difference=None if reference is None else accuracy_difference(records, reference),
         upload_bytes=sum(sizes) / max(len(sizes), 1),
         client_seconds=summarise([record.cost.client_seconds for record in records]).mean,
@@ -117,6 +119,10 @@ def _row(label: str, records: Sequence["Record"], reference: Sequence["Record"] 
         skipped=sum(client.skipped is not None for client in clients),
         clients=len(clients),
     )
+
+
+def _personalised(records: Sequence["Record"]) -> list[float]:
+    return [r.final.personalised_accuracy for r in records if r.final.personalised_accuracy is not None]
 
 
 def accuracy_difference(records: Sequence["Record"], reference: Sequence["Record"]) -> Paired:
@@ -133,6 +139,11 @@ def difference_in_words(row: Row) -> str:
     return "reference" if row.difference is None else points(row.difference)
 
 
+def personalised_in_words(row: Row) -> str:
+    """The mean accuracy of the clients' own models on the classes that they hold, in percent."""
+    return ABSENT if row.personalised is None else f"{100 * row.personalised.mean:.1f}"
+
+
 _COLUMNS: dict[str, Callable[[Row], str]] = {
     "accuracy %": lambda row: percent(row.accuracy),
     "difference": difference_in_words,
@@ -144,6 +155,7 @@ _MORE_COLUMNS: dict[str, Callable[[Row], str]] = {
     "worst class": lambda row: f"{100 * row.worst_class.mean:.1f}",
     "calibration": lambda row: f"{100 * row.calibration_error.mean:.1f}",
     "oracle routing": lambda row: f"{100 * row.oracle_routing.mean:.1f}",
+    "personalised": personalised_in_words,
     "models kept": lambda row: str(row.models_kept),
 }
 
@@ -155,18 +167,25 @@ def legend(comparison: Comparison) -> str:
         if len(comparison.rows) > 1
         else ""
     )
+    personal = (
+        "Personalised: each client's model on classes as often as it holds them, mean over clients. "
+        if any(row.personalised for row in comparison.rows)
+        else ""
+    )
     return (
         "Accuracy on all test images after the last epoch, mean ± sample deviation over seeds. "
-        f"{difference}Upload: of one client. Seconds: all clients together, and the server."
+        f"{difference}{personal}Upload: of one client. Seconds: all clients together, and the server."
     )
 
 
 def as_table(comparison: Comparison, width: int = 100) -> Table:
-    """For a terminal of that many columns, at least 80; 110 show the worst class and the calibration error as well.
+    """For a terminal of that many columns, at least 80; 110 show three more figures of quality.
 
-    Marks stand under the name of a method, warnings under the table. The highest mean is bold.
+    Marks stand under the name of a method, warnings under the table, as does the personalised accuracy without a column
+    of its own. The highest mean is bold.
     """
-    more = {name: _MORE_COLUMNS[name] for name in ("worst class", "calibration")} if width >= 110 else {}
+    wide = ("worst class", "calibration", "personalised") if width >= 110 else ()
+    more = {name: _MORE_COLUMNS[name] for name in wide}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption_justify="left", caption_style="")
     table.add_column("method", overflow="fold")
     for name in (*_COLUMNS, *more):
@@ -177,6 +196,9 @@ def as_table(comparison: Comparison, width: int = 100) -> Table:
             shown.append(f"\n{mark}", style="yellow not bold")
         table.add_row(shown, *(Text(tell(row)) for tell in (*_COLUMNS.values(), *more.values())))
     caption = Text(comparison.setting, style="bold")
+    if not more and any(row.personalised for row in comparison.rows):
+        each = ", ".join(f"{row.label} {personalised_in_words(row)}" for row in comparison.rows)
+        caption.append(f"\nPersonalised accuracy %: {each}.", style="not bold")
     caption.append(f"\n{legend(comparison)}", style="not bold dim")
     for warning in comparison.warnings:
         caption.append(f"\n! {warning}", style="not bold yellow")

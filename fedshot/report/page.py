@@ -153,7 +153,8 @@ def _findings(tasks: Sequence[TaskRuns]) -> Iterator[tuple[str, list[str]]]:
             folders: list[Path | None] = [*task.folders.get(label, [])] or [None] * len(records)
             seen: dict[str, tuple[str, list[str]]] = {}
             for record, folder in zip(records, folders, strict=True):
-                told = {finding: finding for finding in record.findings} | _explained(folder)
+                now = _explained(folder)
+                told = {title: title for title in record.findings if f"severe: {title}" not in now.values()} | now
                 for kind, title in told.items():
                     seen.setdefault(kind, (title, []))[1].append(str(record.spec.seed))
             if seen:

@@ -1,5 +1,6 @@
 """One finished run in the terminal: how good, why, at what cost, and what each client had to do with it."""
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -22,6 +23,8 @@ def run_summary(record: "Record") -> RenderableType:
     parts: list[RenderableType] = [_headline(record), _setting(record), Text(), _numbers(record)]
     if len(record.curve) > 1:
         parts.append(_curve(record))
+    if record.student:
+        parts.append(Text(f"\n{record.student.in_words()}"))
     parts += [Text(), _clients(record)]
     if len(record.clients) > MOST_CLIENTS:
         parts.append(Text(f"{number_of(len(record.clients) - MOST_CLIENTS, 'more client')} not shown", style="dim"))
@@ -54,6 +57,7 @@ def _numbers(record: "Record") -> Table:
         "balanced accuracy": f"{100 * final.balanced_accuracy:.1f} %",
         "worst class": f"{100 * final.worst_class_accuracy:.1f} %",
         "oracle routing": f"{100 * final.oracle_routing:.1f} %",
+        "personalised accuracy": _share(final.personalised_accuracy),
         "calibration error": f"{100 * final.calibration_error:.1f} %",
         "negative log-likelihood": f"{final.nll:.3f}",
     }
@@ -67,7 +71,7 @@ def _numbers(record: "Record") -> Table:
     grid = Table.grid(padding=(0, 2))
     for style in ("dim", "", "dim", ""):
         grid.add_column(style=style, justify="left" if style else "right")
-    for (left, one), (right, other) in zip(quality.items(), price.items(), strict=True):
+    for (left, one), (right, other) in zip_longest(quality.items(), price.items(), fillvalue=("", "")):
         grid.add_row(left, one, f"  {right}", Text(other, justify="left"))
     return grid
 
@@ -83,7 +87,9 @@ def _curve(record: "Record") -> Text:
 
 def _clients(record: "Record") -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("client", "samples", "classes", "alone", "upload", "time"):
+    personal_any = any(client.personalised_accuracy is not None for client in record.clients)
+    personal = ("personalised",) if personal_any else ()
+    for name in ("client", "samples", "classes", "alone", *personal, "upload", "time"):
         table.add_column(name, justify="right", no_wrap=True)
     skipped_any = any(client.skipped for client in record.clients)
     if skipped_any:
@@ -91,15 +97,19 @@ def _clients(record: "Record") -> Table:
     shown = sorted(record.clients, key=lambda c: c.skipped is None) if len(record.clients) > MOST_CLIENTS else None
     counts = record.partition["class_counts"]
     for client in (shown or record.clients)[:MOST_CLIENTS]:
-        alone = ABSENT if client.accuracy_alone is None else f"{100 * client.accuracy_alone:.1f} %"
         table.add_row(
             str(client.id),
             f"{client.samples:,}",
             str(sum(count > 0 for count in counts[client.id])),
-            alone,
+            _share(client.accuracy_alone),
+            *([_share(client.personalised_accuracy)] if personal_any else []),
             bytes_in_words(client.upload_bytes) if client.skipped is None else ABSENT,
             seconds_in_words(client.seconds),
             *([Text(client.skipped or "")] if skipped_any else []),
             style="yellow" if client.skipped else "",
         )
     return table
+
+
+def _share(value: float | None) -> str:
+    return ABSENT if value is None else f"{100 * value:.1f} %"

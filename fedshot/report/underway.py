@@ -2,12 +2,13 @@
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from fedshot.errors import UserError
+from fedshot.local.checkpoint import Story, read_story
 from fedshot.report.gather import stays_inside
 from fedshot.report.telemetry import Rows, parse_telemetry, series
 from fedshot.store import RunFolder, read_spec
@@ -47,14 +48,17 @@ def _progress(folder: Path, root: Path) -> dict[str, Any] | None:
         return None
     ended = {number: summary for number in range(spec.clients) if (summary := run.finished(number)) is not None}
     sizes = {number: summary.samples for number, summary in ended.items()}
-    rows = [{k: row.get(k) for k in _DRAWN} for number in ended for row in _rows(run.client(number))]
+    stories = {k: story for k in range(spec.clients) if k not in ended and (story := read_story(run.checkpoint(k)))}
+    told = [row for number in ended for row in _rows(run.client(number))]
+    told += [row for story in stories.values() for row in story.rows]
+    rows = [{k: row.get(k) for k in _DRAWN} for row in told]
     return {
         "name": str(folder.relative_to(root)) if folder != root else folder.name,
         "method": Path(spec.method).name,
         "seed": spec.seed,
         "clients": spec.clients,
         "done": len(ended),
-        "epochs": _epochs(files, ended, spec.epochs),
+        "epochs": _epochs(files, ended, stories, spec.epochs),
         "quiet": round(max(0.0, time.time() - changed)),
         "telemetry": series(rows, sizes, ROOM),
     }
@@ -68,14 +72,15 @@ def _rows(client: Path) -> Rows:
         return []
 
 
-def _epochs(files: Sequence[Path], ended: dict[int, Any], epochs: int) -> str:
-    """The furthest snapshot of a client under way."""
-    snapshots = [
+def _epochs(files: Sequence[Path], ended: Collection[int], stories: Mapping[int, Story], epochs: int) -> str:
+    """The furthest snapshot or checkpoint of a client under way."""
+    reached = [
         (int(at[1]), file.parent.name)
         for file in files
         if (at := re.fullmatch(r"at_(\d+)\.safetensors", file.name)) and file.parent.name not in map(str, ended)
     ]
-    if not snapshots:
+    reached += [(story.epoch, str(number)) for number, story in stories.items()]
+    if not reached:
         return f"{epochs} for each client"
-    epoch, client = max(snapshots)
+    epoch, client = max(reached)
     return f"client {client} past {epoch} of {epochs}"

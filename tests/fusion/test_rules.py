@@ -25,7 +25,9 @@ from fedshot.upload import Header, make_upload
 HELD = ((0, 1, 2, 3, 4), (3, 4, 5, 6, 7), (1, 8))  # nobody holds class 9
 SIZES = (90, 60, 15)
 RULES = [
-    *FUSIONS,
+    *(name for name in FUSIONS if not make_fusion(name).public),
+    "distilled:images=noise,count=64,passes=1",
+    "distilled:images=statistics,count=64,passes=1",
     "features:weights=uniform,scale=unit,prototypes=class_counts",
     "features:weights=sqrt_samples,prototypes=reliability",
     "class_weighted:power=0.5",

@@ -1,0 +1,169 @@
+"""One model that imitates K: knowledge distilled on images that are nobody's private data.
+
+Hinton et al. 2015 (arXiv:1503.02531); of an ensemble of clients as in FedDF, Lin et al. 2020 (arXiv:2006.07242), round
+after round, and in DENSE, Zhang et al. 2022 (arXiv:2112.12371), once, on images of a generator. Features are aligned
+after Qi et al. 2024 (PRICAI, "Personalized Federated Learning with Feature Alignment via Knowledge Distillation");
+scores are calibrated after FEDIC, Shang et al. 2022 (arXiv:2205.00172).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedshot.data.dataset import Labelled
+from fedshot.errors import UserError
+from fedshot.fusion.average import average_states, first_logits
+from fedshot.fusion.imagined import images_from_statistics, noise_images
+from fedshot.fusion.interview import Interview
+from fedshot.fusion.outputs import Outputs
+from fedshot.fusion.rule import Fusion, Member, Predictor
+from fedshot.fusion.weights import samples, uniform
+from fedshot.local import losses
+from fedshot.local.at_server import ServerTraining, trained_at_server
+from fedshot.local.objective import Objective, Step, Term
+from fedshot.local.train import TrainingDiverged
+from fedshot.local.weighting import Scheduled
+from fedshot.method import Views
+from fedshot.models import Classifier, unit
+from fedshot.models.copies import copy_of
+from fedshot.options import AboveZero, NotNegative
+from fedshot.task import Task
+
+Images = Literal["public", "noise", "statistics"]
+Start = Literal["average", "largest"]
+
+
+def distilled(
+    teacher: str = "features",
+    images: Images = "public",
+    count: Annotated[int, Field(ge=2)] = 2000,  # BatchNorm needs two
+    temperature: AboveZero = 1.0,
+    calibrate: NotNegative = 0.0,
+    alignment: NotNegative = 0.0,
+    start: Start = "average",
+    student: ServerTraining = ServerTraining(passes=40, cosine=True),
+) -> Fusion:
+    """One model, taught by another rule's ensemble on public images, on noise, or on images drawn from statistics.
+
+    L = T^2 KL( softmax(t'/T) || softmax(z/T) ) + alignment (1 - cos(h, g)),  t' = t - calibrate log prior,
+    for the teacher's scores t and the mean g of its models' unit features; z and h are the student's. `count` is how
+    many images of noise or from statistics are made. Options of the teacher follow its name, with ; between them.
+    """
+    from fedshot.fusion import make_fusion  # whose table holds this rule
+
+    rule = make_fusion(teacher.replace(";", ","))
+    if not rule.inductive:
+        raise UserError(
+            f"distilled: the teacher {rule.name} reads statistics of the test images (it is transductive), and a "
+            "student must not learn from those: choose an inductive rule, e.g. teacher=features"
+        )
+
+    def fuse(members: Sequence[Member], task: Task) -> Predictor:
+        members = sorted(members, key=lambda m: m.upload.header.client)
+        ensemble = rule.fuse(members, task)
+        seen = _images(images, count, members, task)
+        shares = _shares(ensemble, members) if alignment > 0 else None
+        data = _lesson(ensemble, seen, task, calibrate * _log_prior(members), temperature, shares)
+        objective = _objective(task.classes, temperature, alignment)
+        # a view of noise is other noise, of which the teacher has said nothing
+        course = replace(task, augmentation="none") if images == "noise" else task
+        try:
+            model = trained_at_server(_started(start, members), data, course, objective, Views(augmented=1), student)
+        except TrainingDiverged as end:
+            raise UserError(f"distilled: the student's {end}: lower student.rate from {student.rate:g}") from None
+        return Predictor((model,), first_logits, teacher=ensemble)
+
+    pixels = ("class_pixels",) if images == "statistics" else ()
+    return Fusion(
+        "distilled",
+        fuse,
+        needs=(*rule.needs, *(section for section in pixels if section not in rule.needs)),
+        held_out=rule.held_out,
+        public=rule.public or images == "public",
+        check=rule.check,
+    )
+
+
+def _images(kind: Images, count: int, members: Sequence[Member], task: Task) -> Tensor:
+    """What the teacher is asked about, (N, channels, H, W) uint8."""
+    device = next(members[0].model.parameters()).device
+    if kind == "noise":
+        return noise_images(count, task).to(device)
+    if kind == "statistics":
+        return images_from_statistics(count, members, task).to(device)
+    if task.public is None:
+        raise UserError(
+            "distilled: images=public needs public images, and this run has none: run again with --public 0.1, or "
+            "distil on images=noise or images=statistics"
+        )
+    return task.public.data.images
+
+
+@torch.no_grad()
+def _lesson(
+    teacher: Predictor, images: Tensor, task: Task, prior: Tensor, temperature: float, shares: Tensor | None
+) -> Labelled:
+    """The images with what the teacher says about each: softened probabilities (N, C), and perhaps a feature (N, d).
+
+    Args:
+        prior: what is taken off the scores, (C,).
+        shares: of each model in the mean feature; None for no feature.
+    """
+    scores, targets = [], []
+    for said in Interview({"teacher": teacher.models}, images, task).with_one("teacher"):
+        told = teacher.combine(said).float()
+        told = told - prior.to(told)
+        soft = (told / temperature).softmax(1)
+        targets.append(soft if shares is None else torch.cat([soft, _mean_feature(said, shares)], dim=1))
+        scores.append(told)
+    return Labelled(images, torch.cat(scores).argmax(1), torch.cat(targets))
+
+
+def _log_prior(members: Sequence[Member]) -> Tensor:
+    """log( n_c / n ) over the whole federation, (C,).
+
+    A class that nobody holds counts as the most frequent one: calibration favours it least.
+    """
+    n = torch.tensor([m.upload.header.class_counts for m in members], dtype=torch.float64).sum(0)
+    prior = n / n.sum()
+    return torch.where(prior > 0, prior, prior.max()).log()
+
+
+def _shares(teacher: Predictor, members: Sequence[Member]) -> Tensor:
+    """n_k / n of each of the teacher's models, (K,); 1 where the teacher has made one model of all."""
+    return samples(members) if len(teacher.models) == len(members) else uniform(members[:1])
+
+
+def _mean_feature(said: Outputs, shares: Tensor) -> Tensor:
+    """sum_k w_k unit(h_k), (N, d)."""
+    return torch.einsum("k,knd->nd", shares.to(said.features), unit(said.features))
+
+
+def _objective(classes: int, temperature: float, alignment: float) -> Objective:
+    def answers(step: Step) -> Tensor:
+        return losses.distillation(step.logits, _targets(step)[:, :classes], temperature)
+
+    def features(step: Step) -> Tensor:
+        return losses.cosine(step.unit, _targets(step)[:, classes:])
+
+    drawn = (Term("feature_alignment", features),) if alignment > 0 else ()
+    return Objective(base=(Term("distillation", answers),), align=drawn, weighting=Scheduled(alignment))
+
+
+def _targets(step: Step) -> Tensor:
+    if step.targets is None:
+        raise TypeError("a student needs data with targets")
+    return step.targets
+
+
+def _started(start: Start, members: Sequence[Member]) -> Classifier:
+    """A model to teach: all members' averaged by samples, or a copy of the one with most samples."""
+    largest = max(members, key=lambda m: m.upload.header.samples)
+    model = copy_of(largest.model)
+    if start == "average":
+        model.load_state_dict(average_states((m.model.state_dict() for m in members), samples(members)))
+    return model.requires_grad_(True)

@@ -1,0 +1,308 @@
+"""One model taught by the ensemble: it imitates, on every kind of images; what is asked, sent, refused and reported."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedshot.data.dataset import Dataset
+from fedshot.errors import UserError
+from fedshot.evaluate import score
+from fedshot.fusion import Member, Predictor, distil, make_fusion
+from fedshot.fusion.distil import Images, _lesson, _log_prior, _shares
+from fedshot.fusion.imagined import images_from_statistics, noise_images
+from fedshot.fusion.interview import Interview
+from fedshot.local import losses
+from fedshot.local.pixels import FEWEST, class_pixels
+from fedshot.local.views import augment
+from fedshot.server import fuse_again, receive
+from fedshot.setting import Setting, prepare
+from fedshot.spec import Spec
+from fedshot.student import Student, student_of
+from fedshot.task import Task
+
+Quick = Callable[..., Spec]
+FinishedRun = Callable[[Spec], Any]
+BRIEF = "student.passes=2,count=64"
+
+
+@pytest.fixture(scope="module")
+def setting(quick: Quick, divided: Callable[..., str]) -> Setting:
+    file = divided((160, range(6)), (120, range(4, 10)), (60, (1, 8)))
+    return prepare(quick("fafi", epochs=12, public="0.1", partition_file=file, evaluate_at=()))
+
+
+@pytest.fixture(scope="module")
+def members(setting: Setting, finished: FinishedRun) -> tuple[Member, ...]:
+    return receive(setting, finished(setting.spec).folder, ("weights", "class_pixels")).members
+
+
+@pytest.fixture(scope="module")
+def task(setting: Setting) -> Task:
+    return setting.task
+
+
+def taught(text: str, members: tuple[Member, ...], task: Task) -> Predictor:
+    return make_fusion(f"distilled:{text}").fuse(members, task)
+
+
+def state(predictor: Predictor) -> dict[str, Tensor]:
+    (model,) = predictor.models
+    return model.state_dict()
+
+
+def equal(one: Predictor, other: Predictor) -> bool:
+    first, second = state(one), state(other)
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def divergence(student: Predictor, images: Tensor, task: Task) -> float:
+    """KL( teacher || student ) on images as they are stored."""
+    assert student.teacher is not None
+    seen = task.prepare(images)
+    return float(losses.distillation(student(seen), student.teacher(seen).softmax(1), 1.0))
+
+
+def test_the_student_imitates_its_teacher(members: tuple[Member, ...], task: Task, digits: Dataset) -> None:
+    brief, long = taught("passes=1,rate=0.001", members, task), taught("passes=30", members, task)
+    images = digits.test.images
+    assert divergence(long, images, task) < 0.5 * divergence(brief, images, task)
+    assert long.teacher is not None and len(long.models) == 1 and len(long.teacher.models) == 3
+    said = score({"student": long, "teacher": long.teacher}, digits.test, task)
+    accuracy = {name: float((s.argmax(1) == digits.test.labels).float().mean()) for name, s in said.items()}
+    assert accuracy["teacher"] > 0.5
+    assert accuracy["student"] > 0.9 * accuracy["teacher"]
+
+
+@pytest.mark.parametrize("images", ["public", "noise", "statistics"])
+def test_every_kind_of_images_teaches_something_and_the_same_twice(
+    images: Images, members: tuple[Member, ...], task: Task
+) -> None:
+    text = f"images={images},count=200,alignment=1"
+    untaught = taught(f"{text},passes=1,rate=0.000001", members, task)
+    student = taught(f"{text},passes=6", members, task)
+    seen = distil._images(images, 200, members, task)
+    assert divergence(student, seen, task) < 0.7 * divergence(untaught, seen, task)
+    again = taught(f"{text},passes=6", (members[2], members[0], members[1]), task)  # nor does their order matter
+    assert equal(student, again) and not equal(student, untaught)
+
+
+def test_neutral_strengths_are_plain_distillation(members: tuple[Member, ...], task: Task) -> None:
+    plain = taught(BRIEF, members, task)
+    assert equal(plain, taught(f"{BRIEF},calibrate=0,alignment=0,teacher=features:weights=samples", members, task))
+    for other in ("calibrate=1", "alignment=1", "temperature=2", "start=largest", "teacher=class_weighted"):
+        assert not equal(plain, taught(f"{BRIEF},{other}", members, task)), other
+
+
+def test_a_teacher_may_have_options(members: tuple[Member, ...], task: Task) -> None:
+    plain = "features:weights=uniform,scale=unit,prototypes=class_counts"
+    found = taught(f"{BRIEF},teacher={plain.replace(',', ';')}", members, task)
+    images = task.prepare(torch.randint(256, (5, *task.shape), generator=torch.Generator().manual_seed(1)).byte())
+    assert found.teacher is not None
+    assert torch.equal(found.teacher(images), make_fusion(plain).fuse(members, task)(images))
+
+
+def test_the_teacher_is_asked_once_and_about_plain_images(
+    members: tuple[Member, ...], task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Tensor] = []
+
+    class Counting(Interview):
+        def __init__(self, panels: Any, images: Tensor, task: Task) -> None:
+            asked.append(images)
+            super().__init__(panels, images, task)
+
+    monkeypatch.setattr(distil, "Interview", Counting)
+    taught("student.passes=3", members, task)
+    assert task.public is not None and len(asked) == 1
+    assert torch.equal(asked[0], task.public.data.images)
+
+
+def test_calibration_takes_the_prior_of_the_federation_off(members: tuple[Member, ...], task: Task) -> None:
+    counts = [sum(m.upload.header.class_counts[c] for m in members) for c in range(10)]
+    few = [replace(m, upload=replace(m.upload, header=_without_class(m.upload.header, 9))) for m in members]
+    for c in range(10):
+        assert float(_log_prior(members)[c].exp()) == pytest.approx(counts[c] / sum(counts))
+    nobody = _log_prior(few)
+    assert nobody.isfinite().all() and nobody[9] == nobody.max()  # nothing speaks for a class that nobody holds
+
+
+def test_a_lesson_is_what_the_teacher_says_softened_and_calibrated(
+    members: tuple[Member, ...], task: Task, digits: Dataset
+) -> None:
+    teacher, images = make_fusion("logits").fuse(members, task), digits.test.images[:5]
+    shares, temperature = _shares(teacher, members), 2.0
+    lesson = _lesson(teacher, images, task, 0.7 * _log_prior(members), temperature, shares)
+    counts = [sum(m.upload.header.class_counts[c] for m in members) for c in range(10)]
+    held = [m.upload.header.samples for m in members]
+    seen = task.prepare(images)
+    assert lesson.targets is not None and lesson.targets.shape == (5, 10 + 512)
+    for n in range(5):
+        scores = [
+            sum(h / sum(held) * float(m.model(seen[n : n + 1])[0, c]) for h, m in zip(held, members, strict=True))
+            - 0.7 * math.log(counts[c] / sum(counts))
+            for c in range(10)
+        ]
+        odds = [math.exp(s / temperature) for s in scores]
+        feature = torch.zeros(512)
+        for h, m in zip(held, members, strict=True):
+            mine = m.model.features(seen[n : n + 1])[0]
+            feature += h / sum(held) * mine / mine.norm()
+        assert lesson.targets[n, :10].tolist() == pytest.approx([o / sum(odds) for o in odds], rel=1e-3)
+        torch.testing.assert_close(lesson.targets[n, 10:], feature, rtol=1e-3, atol=1e-5)
+        assert int(lesson.labels[n]) == max(range(10), key=lambda c: scores[c])
+
+
+def _without_class(header: Any, label: int) -> Any:
+    counts = tuple(0 if c == label else n for c, n in enumerate(header.class_counts))
+    return header.model_copy(update={"class_counts": counts, "samples": sum(counts)})
+
+
+def test_distillation_is_the_divergence_of_softened_answers() -> None:
+    z = torch.randn(5, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    t = torch.randn(5, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    for temperature in (1.0, 3.0):
+        total = 0.0
+        for i in range(5):
+            q = [float(e) for e in (t[i] / temperature).exp() / (t[i] / temperature).exp().sum()]
+            p = [float(e) for e in (z[i] / temperature).exp() / (z[i] / temperature).exp().sum()]
+            total += sum(a * float(torch.tensor(a / b, dtype=torch.float64).log()) for a, b in zip(q, p, strict=True))
+        found = losses.distillation(z, (t / temperature).softmax(1), temperature)
+        assert float(found) == pytest.approx(temperature**2 * total / 5)
+        assert float(losses.distillation(t, (t / temperature).softmax(1), temperature)) == pytest.approx(0, abs=1e-9)
+
+
+def test_class_pixels_are_means_and_deviations_of_tiles() -> None:
+    draw = torch.Generator().manual_seed(1)
+    images = torch.randint(256, (13, 3, 16, 24), generator=draw).byte()
+    labels = torch.tensor([0] * 8 + [2] * 5)
+    found = class_pixels(images, labels, 4)
+    assert found["mean"].shape == found["std"].shape == (4, 3, 8, 8)
+    for label, channel, row, column in ((0, 0, 0, 0), (0, 2, 7, 3), (2, 1, 4, 7)):
+        tiles = [
+            images[i, channel, 2 * row : 2 * row + 2, 3 * column : 3 * column + 3].double().mean() / 255
+            for i in range(13)
+            if labels[i] == label
+        ]
+        mean = sum(tiles) / len(tiles)
+        assert float(found["mean"][label, channel, row, column]) == pytest.approx(float(mean), rel=1e-5)
+        variance = sum((tile - mean) ** 2 for tile in tiles) / len(tiles)
+        assert float(found["std"][label, channel, row, column]) == pytest.approx(float(variance) ** 0.5, rel=1e-4)
+    assert not found["mean"][[1, 3]].any()
+
+
+def test_a_class_of_few_images_is_not_described() -> None:
+    images, labels = torch.full((FEWEST, 1, 8, 8), 200).byte(), torch.zeros(FEWEST, dtype=torch.int64)
+    assert class_pixels(images, labels, 2)["mean"][0].all()
+    assert not class_pixels(images[1:], labels[1:], 2)["mean"].any()
+
+
+def test_images_from_statistics_look_like_the_class_that_they_are_drawn_from(
+    members: tuple[Member, ...], task: Task, digits: Dataset
+) -> None:
+    images = images_from_statistics(400, members, task)
+    assert images.shape == (400, 1, 8, 8) and images.dtype == torch.uint8
+    # classes come in turn; each mean image is nearest to the mean digit of its class
+    means = torch.stack([digits.train.images[digits.train.labels == c].float().mean(0).flatten() for c in range(10)])
+    for c in range(10):
+        drawn = images[c::10].float().mean(0).flatten()
+        assert int((means - drawn).norm(dim=1).argmin()) == c
+
+
+def test_noise_has_the_moments_of_the_task(task: Task) -> None:
+    grey = replace(task, shape=(3, 16, 16), mean=(0.4, 0.5, 0.6), std=(0.1, 0.1, 0.05))
+    noise = noise_images(100, grey).float() / 255
+    torch.testing.assert_close(noise.mean((0, 2, 3)), torch.tensor(grey.mean), atol=0.01, rtol=0)
+    torch.testing.assert_close(noise.std((0, 2, 3)), torch.tensor(grey.std), atol=0.01, rtol=0)
+
+
+def test_no_augmentation_is_the_image() -> None:
+    images = torch.randint(256, (3, 1, 8, 8), generator=torch.Generator().manual_seed(1)).byte()
+    assert torch.equal(augment(images, "none", torch.Generator().manual_seed(1)), images / 255)
+
+
+def test_a_rule_inherits_what_its_teacher_needs() -> None:
+    assert make_fusion("distilled").needs == ("weights",) and make_fusion("distilled").public
+    rule = make_fusion("distilled:teacher=typicality,images=statistics")
+    assert rule.needs == ("weights", "familiarity", "class_pixels") and rule.held_out and not rule.public
+    assert make_fusion("distilled:teacher=moments,images=noise").needs == ("weights", "moments")
+
+
+def test_statistics_cost_what_the_docs_say(members: tuple[Member, ...]) -> None:
+    upload = members[0].upload
+    plain, more = (upload.only(make_fusion(f"distilled:images={kind}").needs) for kind in ("noise", "statistics"))
+    section = upload.section("class_pixels")
+    assert sum(t.nbytes for t in section.values()) == 2 * 4 * 10 * 64
+    assert 0 <= more.size - plain.size - 2 * 4 * 10 * 64 < 256  # and their names
+
+
+def test_bad_input_is_told_before_anything_is_trained(members: tuple[Member, ...], task: Task, quick: Quick) -> None:
+    with pytest.raises(UserError, match=r"unknown fusion rule 'featrues'.*did you mean 'features'"):
+        make_fusion("distilled:teacher=featrues")
+    with pytest.raises(UserError, match="batch_moments reads statistics of the test images"):
+        prepare(quick("distilled", {"teacher": "batch_moments"}))
+    with pytest.raises(UserError, match=r"public \| noise \| statistics"):
+        make_fusion("distilled:images=dreams")
+    with pytest.raises(UserError, match=r"this run has none: run again with --public 0\.1"):
+        taught(BRIEF, members, replace(task, public=None))
+    tiny = [replace(m, upload=replace(m.upload, header=_alone(m.upload.header))) for m in members]
+    with pytest.raises(UserError, match="no client holds 5 images of any class"):
+        images_from_statistics(10, tiny, task)
+    with pytest.raises(UserError, match=r"diverged in epoch 1.*lower student.rate from 1e\+20"):
+        taught("passes=1,rate=1e20", members, task)
+
+
+def _alone(header: Any) -> Any:
+    return header.model_copy(update={"class_counts": (1,) * 10, "samples": 10})
+
+
+def test_fuse_again_reports_what_is_kept(setting: Setting, finished: FinishedRun) -> None:
+    asked = ["features", *(f"distilled:images={kind},{BRIEF}" for kind in ("public", "noise", "statistics"))]
+    rows = {row["fusion"]: row for row in fuse_again(setting, finished(setting.spec).folder, asked)}
+    assert "student" not in rows["features"]
+    for text in asked[1:]:
+        student = Student(**rows[text]["student"])
+        assert student.teacher_accuracy == rows["features"]["accuracy"]
+        assert student.accuracy == rows[text]["accuracy"] and rows[text]["models_kept"] == 1
+        assert student.accuracy_kept == pytest.approx(student.accuracy / student.teacher_accuracy)
+        assert student.teacher_models == 3 and student.speed > 1
+
+
+def test_a_run_without_public_images_can_be_distilled_on_others(quick: Quick, finished: FinishedRun) -> None:
+    spec = quick("fafi")
+    rows = fuse_again(prepare(spec), finished(spec).folder, ["distilled", f"distilled:images=noise,{BRIEF}"])
+    assert [row.get("models_kept") for row in rows] == [1, None]
+    assert "this run has none" in rows[1]["error"]
+
+
+def test_a_record_tells_what_the_student_keeps(quick: Quick, finished: FinishedRun) -> None:
+    record = finished(quick("distilled")).record
+    assert record.spec.public == "0.1" and record.cost.models_kept == 1
+    assert record.student is not None and record.student.accuracy == record.final.accuracy
+    assert record.student.teacher_models == 3
+    parent = finished(quick("fafi", public="0.1"))  # the same clients, kept as an ensemble
+    assert parent.uploads == finished(quick("distilled")).uploads and parent.record.student is None
+    assert parent.record.final.accuracy == record.student.teacher_accuracy
+    slower = record.student.model_copy(update={"seconds": 99.0})
+    assert record.model_copy(update={"student": slower}).sealed().result_sha256 == record.result_sha256
+
+
+def test_the_methods_options_hold_for_whoever_reads_the_complete_spec(quick: Quick) -> None:
+    complete = prepare(quick("distilled", {"images": "statistics"})).spec
+    assert complete.fusion == "distilled" and complete.public is None
+    assert prepare(complete).fusion.needs == ("weights", "class_pixels")
+
+
+def test_what_is_kept_in_words(members: tuple[Member, ...], task: Task, digits: Dataset) -> None:
+    student = taught(BRIEF, members, task)
+    assert student_of(replace(student, teacher=None), 0.5, None, digits.test.images, task) is None
+    found = student_of(student, 0.48, 0.5, digits.test.images, task)
+    assert found is not None
+    told = found.model_copy(update={"seconds": 1.0, "teacher_seconds": 5.1}).in_words()
+    assert told == "one model keeps 96 % of the accuracy of 3 models, at 5.1 times their speed"
+    hopeless = student_of(student, 0.1, 0.0, digits.test.images, task)
+    assert hopeless is not None and hopeless.accuracy_kept is None and "keeps –" in hopeless.in_words()
