@@ -10,9 +10,10 @@ from fedshot.explain.commands import own_options
 from fedshot.explain.diagnoses import DIAGNOSES
 from fedshot.explain.explained import Explained
 from fedshot.explain.finding import Finding, by_severity
-from fedshot.explain.loaded import NotExplained, Problem, find_runs, load
+from fedshot.explain.loaded import NotExplained, Problem, find_runs, load, load_with
 from fedshot.explain.run import Run
 from fedshot.local.work import one_thread
+from fedshot.record import Record
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,12 @@ def findings_of(run: Run, name: str = "") -> list[Finding]:
     with one_thread(torch.device("cpu")):  # matrices of ten rows: a second thread costs more than it does
         found = [replace(finding, run=name) for diagnose in DIAGNOSES.values() for finding in diagnose(run)]
     return by_severity(found)
+
+
+def severe_titles(record: Record, folder: Path) -> tuple[str, ...]:
+    """The severe findings about a run whose record is not written yet, one sentence each."""
+    run, _ = load_with(record, folder)
+    return tuple(finding.title for finding in findings_of(run) if finding.severity == "severe")
 
 
 def label_of(run: Run) -> str:

@@ -47,10 +47,7 @@ def find_runs(path: Path) -> tuple[list[Path], list[Path]]:
 
 def load(path: Path) -> tuple[Run, list[Problem]]:
     """The run in a folder, and what of it could not be read. NotExplained if it cannot be explained at all."""
-    folder = RunFolder(path)
-    record = _record(folder)
-    rows, problems = _telemetry(folder)
-    run = Run(path, record, rows, lru_cache(maxsize=None)(partial(_upload, folder)))
+    run, problems = load_with(_record(RunFolder(path)), path)
     try:
         complaint = run.contradiction()
     except ValidationError as error:
@@ -58,6 +55,13 @@ def load(path: Path) -> tuple[Run, list[Problem]]:
     if complaint:
         raise NotExplained(f"record.json is damaged: {complaint}")
     return run, problems
+
+
+def load_with(record: Record, path: Path) -> tuple[Run, list[Problem]]:
+    """The run in a folder whose record is at hand, written or not."""
+    folder = RunFolder(path)
+    rows, problems = _telemetry(folder)
+    return Run(path, record, rows, lru_cache(maxsize=None)(partial(_upload, folder))), problems
 
 
 def _record(folder: RunFolder) -> Record:

@@ -1,7 +1,7 @@
 """Failures that take long to train: telemetry, curves and uploads are fabricated here, and marked as such."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -88,9 +88,82 @@ def test_a_first_stage_that_taught_nothing(healthy_run: Run, find: Callable) -> 
     assert finding.epochs == (1, 3) and "first 3 of 5 epochs" in finding.title
 
 
+def staged(
+    run: Run, stage_one: Sequence[int], accuracies: Mapping[int, float], contrast: Sequence[float] | None = None
+) -> Run:
+    """Fabricated: which epochs were stage 1, what the evaluation points said, and the contrast loss of every epoch."""
+    curve = tuple(Point(epoch=e, accuracy=a, balanced_accuracy=a, nll=1.0) for e, a in accuracies.items())
+    losses = contrast or [4.0 - e / 10 for e in range(len(stage_one))]
+    rows = [
+        {"client": 0, "epoch": e + 1, "stage_one": float(flag), "loss_contrast": losses[e]}
+        for e, flag in enumerate(stage_one)
+    ]
+    return replace(run, record=run.record.model_copy(update={"curve": curve}), rows={0: rows})
+
+
+ROUNDS = (1, 0, 0, 1, 0, 0)  # one epoch in three is stage 1
+
+
+def test_a_stage_that_ends_at_guessing(healthy_run: Run, find: Callable) -> None:
+    finding = find(staged(healthy_run, ROUNDS, {1: 0.1022, 3: 0.3, 4: 0.35, 6: 0.5}), "stage_taught_nothing")
+    assert "10.2% after epoch 1" in finding.title and finding.epochs == (1, 4)
+    assert "fedshot run fafi" in finding.remedies[0]
+
+
+def test_a_stage_that_undoes_the_other_each_time(healthy_run: Run, find: Callable) -> None:
+    again = (*ROUNDS, 1, 0)
+    finding = find(staged(healthy_run, again, {3: 0.6, 4: 0.4, 6: 0.7, 7: 0.45, 8: 0.7}), "stage_taught_nothing")
+    assert "each of the 2 times" in finding.title and "70.0% after epoch 6 to 45.0% after epoch 7" in finding.title
+
+
+def test_a_stage_that_does_not_lower_its_own_loss(healthy_run: Run, find: Callable) -> None:
+    idle = (4.0, 3.0, 2.5, 3.9, 2.4, 2.3)
+    finding = find(staged(healthy_run, ROUNDS, {6: 0.5}, idle), "stage_taught_nothing")
+    assert "contrast 4 in its first epoch and 3.9 in its last" in finding.title
+
+
+@pytest.mark.parametrize(
+    ("stage_one", "accuracies", "contrast"),
+    [
+        (ROUNDS, {1: 0.30, 3: 0.5, 4: 0.55, 6: 0.6}, None),  # each stage adds to the other
+        (ROUNDS, {3: 0.60, 4: 0.58, 6: 0.6}, None),  # a fall within the noise of 360 images
+        (ROUNDS, {6: 0.6}, (4.0, 3.0, 2.5, 2.4, 2.2, 2.0)),  # its own loss falls
+        (ROUNDS[:3], {3: 0.6}, None),  # one epoch of it, and no point: no evidence
+        ((0, 0, 0, 0), {1: 0.1, 4: 0.6}, None),  # no stages
+    ],
+)
+def test_a_stage_that_taught_something(
+    stage_one: tuple[int, ...], accuracies: dict[int, float], contrast: tuple[float, ...] | None, healthy_run: Run
+) -> None:
+    run = staged(healthy_run, stage_one, accuracies, contrast)
+    assert "stage_taught_nothing" not in [finding.name for finding in findings_of(run)]
+
+
+def opposed(run: Run, cosine: float, last_align: float, weight: float = 1.0) -> Run:
+    """Fabricated: an alignment whose gradient over the prototypes has this cosine with that of the base loss."""
+    numbers = {"gradient_cosine_head": cosine, "lambda_effective": weight, "base_loss": 2.0}
+    rows = [{"client": 0, "epoch": e, **numbers, "align_loss": 1.0 if e < 6 else last_align} for e in range(1, 7)]
+    return replace(run, rows={0: rows})
+
+
+def test_losses_that_pull_against_each_other(healthy_run: Run, find: Callable) -> None:
+    lost = find(opposed(healthy_run, -0.8, last_align=1.5), "gradient_conflict")
+    assert lost.severity == "warning" and "at the prototypes of client 0" in lost.title
+    assert "the alignment loss rose from 1 to 1.5" in lost.title
+    assert find(opposed(healthy_run, -0.8, last_align=0.5), "gradient_conflict").severity == "note"
+    for harmless in (opposed(healthy_run, -0.2, 1.5), opposed(healthy_run, -0.8, 1.5, weight=0.0)):
+        assert "gradient_conflict" not in [finding.name for finding in findings_of(harmless)]
+
+
 def test_confidence_far_from_accuracy(healthy_run: Run, claiming: Callable[..., Run], find: Callable) -> None:
-    finding = find(claiming(healthy_run, calibration_error=0.32), "miscalibrated")
-    assert "32 points" in finding.title
+    def told(confidence: float | None) -> str:
+        final = {"accuracy": 0.6, "calibration_error": 0.32, "mean_confidence": confidence}
+        return find(claiming(healthy_run, **final), "miscalibrated").title
+
+    assert "32 points" in told(0.92) and "over-confident, 92.0% sure and 60.0% right" in told(0.92)
+    assert "under-confident, 28.0% sure and 60.0% right" in told(0.28)
+    assert "on some images and under-confident on others" in told(0.65)
+    assert "confident" not in told(None)  # an older record
     assert "miscalibrated" not in [f.name for f in findings_of(claiming(healthy_run, calibration_error=0.14))]
 
 
@@ -129,7 +202,13 @@ def test_neural_collapse_measures_have_their_closed_forms(healthy_run: Run) -> N
 def test_neural_collapse_is_a_note(healthy_run: Run, find: Callable) -> None:
     run = replace(healthy_run, upload=lambda k: sent(3 * simplex(10), simplex(10), within=0.001))
     finding = find(run, "neural_collapse")
-    assert finding.severity == "note" and "NC4" in [fact.name for fact in finding.facts]
+    assert finding.severity == "note"
+    told = {fact.name.partition(",")[0]: fact.value for fact in finding.facts}
+    assert {"NC1", "NC2", "NC3", "NC4"} <= told.keys()
+    (client,) = [k for k, rows in run.rows.items() if rows[-1]["nearest_mean_agreement"] == told["NC4"]][:1]
+    assert client in finding.clients and told["NC4"] > 0.8  # the features of a run that was really trained
+    silent = {k: [{**row, "nearest_mean_agreement": None} for row in rows] for k, rows in run.rows.items()}
+    assert "NC4" not in str(find(replace(run, rows=silent), "neural_collapse").facts)
 
 
 def test_features_without_classes(healthy_run: Run, find: Callable) -> None:

@@ -93,6 +93,36 @@ def test_the_dead_term_of_fafi(healthy_run: Run, find: Callable) -> None:
     assert fact(finding, "smallest p_c·p_c") > 100  # nats; float32 has lost everything at 104
 
 
+REPELLING = """
+from dataclasses import replace
+
+from fedshot.local.objective import Objective, Step, Term
+from fedshot.local.weighting import Scheduled
+from fedshot.method import Client, Method
+from fedshot.methods.fafi import fafi
+from fedshot.methods.terms import CLASSIFICATION, prototypes
+
+
+def repelling() -> Method:
+    def away(step: Step):
+        return 1 + (step.unit * prototypes(step).detach()[step.labels]).sum(1).mean() / 22.6
+
+    def objective(client: Client) -> Objective:
+        return Objective((CLASSIFICATION,), (Term("away", away),), Scheduled(1.0))
+
+    return replace(fafi(), name="repelling", objective=objective)
+"""
+
+
+def test_an_alignment_that_works_against_the_base_loss(
+    alone: Callable[..., Run], find: Callable, tmp_path: Path
+) -> None:
+    (tmp_path / "repelling.py").write_text(REPELLING)
+    finding = find(alone(str(tmp_path / "repelling.py"), 6), "gradient_conflict")
+    assert finding.severity == "warning" and "at the features of client 0" in finding.title
+    assert fact(finding, "median cosine") < -0.3 and "the alignment loss rose" in finding.title
+
+
 def test_a_client_that_diverges(divided: Callable, trained: Callable[..., Path], find: Callable) -> None:
     file = divided((160, range(10)), (16, range(8)))
     folder = trained("fafi", clients=2, partition_file=file, epochs=3, batch_size=16, lr=7.0, weight_decay=1.0)

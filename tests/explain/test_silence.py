@@ -23,6 +23,8 @@ FROM_TELEMETRY = [
     "prototypes_shrunk",
     "equal_terms",
     "dead_term",
+    "gradient_conflict",
+    "stage_taught_nothing",
     "client_hardly_trained",
 ]
 FROM_UPLOADS = ["feature_collapse", "prototype_collapse", "neural_collapse", "clipping_couples"]

@@ -10,11 +10,13 @@ from fedshot.explain.diagnoses import (
     clients,
     clipping,
     collapse,
+    conflict,
     explosion,
     losses,
     partition,
     prediction,
     score,
+    stages,
     weighting,
 )
 from fedshot.explain.finding import Finding
@@ -34,6 +36,7 @@ DIAGNOSES: dict[str, Diagnosis] = {
     "prototypes_shrunk": alignment.prototypes_shrunk,
     "equal_terms": losses.equal_terms,
     "dead_term": losses.dead_term,
+    "gradient_conflict": conflict.gradient_conflict,
     "feature_collapse": collapse.feature_collapse,
     "prototype_collapse": collapse.prototype_collapse,
     "neural_collapse": collapse.neural_collapse,
@@ -48,6 +51,7 @@ DIAGNOSES: dict[str, Diagnosis] = {
     "routing_loss": prediction.routing_loss,
     "overtraining": score.overtraining,
     "idle_epochs": score.idle_epochs,
+    "stage_taught_nothing": stages.stage_taught_nothing,
     "transductive_score": score.transductive_score,
     "more_than_one_phase": score.more_than_one_phase,
 }

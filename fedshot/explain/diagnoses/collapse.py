@@ -5,7 +5,7 @@ import torch
 from fedshot.explain.commands import command
 from fedshot.explain.diagnoses.geometry import Geometry, geometry, prototypes_in
 from fedshot.explain.finding import Fact, Finding, listed
-from fedshot.explain.run import Run
+from fedshot.explain.run import Run, complete
 
 NO_CLASSES = 0.05  # less than a twentieth of the features' variance lies between classes: they carry no class
 SAME = 0.95  # two logits of a unit feature then differ by at most √(2 − 2·0.95) = 0.32 of the prototypes' length
@@ -77,7 +77,7 @@ def neural_collapse(run: Run) -> list[Finding]:
     if not found or 2 * len(found) <= len(known):
         return []
     shown = min(found, key=lambda client: found[client].nc1)
-    g = found[shown]
+    g, nc4 = found[shown], _agreement(run, shown)
     return [
         Finding(
             "neural_collapse",
@@ -89,7 +89,7 @@ def neural_collapse(run: Run) -> list[Finding]:
                 Fact("NC2, spread of the lengths of class means", g.nc2_norm),
                 Fact(f"NC2, mean distance of cosines from −1/(C−1) = {-1 / (g.classes - 1):.3g}", g.nc2_angle),
                 *([] if g.nc3 is None else [Fact("NC3, cosine of prototypes and class means", g.nc3)]),
-                Fact("NC4", "not known: it needs features of single images, which no upload has"),
+                *([] if nc4 is None else [Fact("NC4, own images decided as by the nearest class mean", nc4, "%")]),
                 Fact("classes that it holds", g.classes),
             ),
             "In the terminal phase of training features of a class tend to their mean and the means to a simplex ETF "
@@ -102,6 +102,12 @@ def neural_collapse(run: Run) -> list[Finding]:
             tuple(found),
         )
     ]
+
+
+def _agreement(run: Run, client: int) -> float | None:
+    """What the client said at the end of its training."""
+    said = complete(run.rows.get(client, ()), "nearest_mean_agreement")
+    return said[-1]["nearest_mean_agreement"] if said else None
 
 
 def _geometries(run: Run) -> dict[int, Geometry]:

@@ -17,7 +17,7 @@ class Geometry:
     nc2_norm: deviation of the lengths of centred class means over their mean; 0 when equal.
     nc2_angle: mean |cos + 1/(C_k − 1)| over pairs of centred class means; 0 for a simplex ETF.
     nc3: mean cosine of centred prototypes and centred class means; 1 for self-duality, None without prototypes.
-    NC4 needs features of single images, which no upload has.
+    NC4 needs features of single images, which no upload has: the client tells it in its telemetry.
     """
 
     classes: int

@@ -5,11 +5,13 @@ import math
 from fedshot.explain.commands import again, command
 from fedshot.explain.finding import Fact, Finding, listed
 from fedshot.explain.run import Run, complete
+from fedshot.record import Final
 
 FEWEST_TESTS = 10  # a class of fewer test images may be missed by chance
 KNOWN = 0.5  # a client recognises at least half of a class: the knowledge was there
 FAVOURED = 0.10  # a tenth of all test images moved to the largest client's classes
 MISCALIBRATED = 0.15  # an answer said to be 85 % sure is right in 70 %: nothing downstream can use such a number
+ONE_SIDED = 0.5  # of the calibration error; a smaller gap of the means is errors of both signs
 ROUTING, SEVERE_ROUTING = 0.10, 0.30  # of all test images, lost in whom to believe
 
 _MEAN_PROTOTYPES = ("features", "noise_informed", "released", "moments", "batch_moments")  # rules that take their mean
@@ -112,23 +114,36 @@ def miscalibrated(run: Run) -> list[Finding]:
     final = run.record.final
     if final.calibration_error < MISCALIBRATED:
         return []
+    sure = final.mean_confidence
     return [
         Finding(
             "miscalibrated",
             "warning",
             f"The fused model's confidence is {100 * final.calibration_error:.0f} points away from its accuracy on "
-            f"average (accuracy {final.accuracy:.1%}).",
+            f"average: {_side(final)}.",
             (
                 Fact("expected calibration error, 15 bins", final.calibration_error, "%", f"≥ {MISCALIBRATED:.0%}"),
+                *([] if sure is None else [Fact("mean confidence − accuracy", sure - final.accuracy, "%")]),
                 Fact("negative log-likelihood", final.nll, "nats"),
                 Fact("negative log-likelihood of guessing, log C", math.log(max(len(run.tests), 2)), "nats"),
             ),
             "Nothing fits the softmax of fused scores to frequencies: each client was fitted to its own labels, and "
-            "accuracy asks for the order of the scores alone. The record keeps the size of the gap, not its sign; a "
-            "negative log-likelihood above log C would mean answers that are sure and wrong.",
+            "accuracy asks for the order of the scores alone. A negative log-likelihood above log C means answers that "
+            "are sure and wrong.",
             ("See the calibration error of every rule that the uploads allow: " + command("fuse", run.path),),
         )
     ]
+
+
+def _side(final: Final) -> str:
+    """Which way confidence and accuracy differ; ECE is the largest that the gap of their means can be."""
+    sure, right = final.mean_confidence, final.accuracy
+    if sure is None:
+        return f"accuracy {right:.1%}"
+    numbers = f"{sure:.1%} sure and {right:.1%} right"
+    if abs(sure - right) < ONE_SIDED * final.calibration_error:
+        return f"over-confident on some images and under-confident on others, {numbers} over all"
+    return f"{'over' if sure > right else 'under'}-confident, {numbers}"
 
 
 def routing_loss(run: Run) -> list[Finding]:
