@@ -64,6 +64,7 @@ def _table(rows: list[dict[str, Any]]) -> None:
     from rich.text import Text
 
     from fedshot.report.wording import bytes_in_words
+    from fedshot.student import Student
 
     console, table = Console(), Table(box=None, pad_edge=False, header_style="bold")
     usable = [row for row in rows if "error" not in row]
@@ -86,6 +87,10 @@ def _table(rows: list[dict[str, Any]]) -> None:
         console.print("* transductive: reads statistics of the test images", style="dim")
     for number, reason in (usable[0]["left_out"] if usable else {}).items():
         console.print(f"without client {number}: {reason}", style="dim", markup=False)
+    for row in usable:
+        if "student" in row:
+            told = Student.model_validate(row["student"]).in_words()
+            console.print(f"{row['fusion']}: {told}", style="dim", markup=False)
     for row in rows:
         if "error" in row:
             console.print(f"{row['fusion']}: not possible, {row['error']}", style="yellow", markup=False)

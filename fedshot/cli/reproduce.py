@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    note: Annotated[str, typer.Argument(help="why-v10-fails, why-v11-fails or svhn-explosion")],
+    note: Annotated[
+        str,
+        typer.Argument(help="public-feature-bank, why-v10-fails, why-v11-fails, svhn-explosion or improving-fafi"),
+    ],
     scale: Annotated[
         Literal["tiny", "small", "full"],
         typer.Option(

@@ -19,8 +19,19 @@ if TYPE_CHECKING:
 
 def study(
     source: Annotated[
-        str, typer.Argument(metavar="STUDY", help="FILE.yaml, FILE.py, FILE.py:function or package.module:function")
+        str,
+        typer.Argument(
+            metavar="STUDY", help="`notes-plan`, FILE.yaml, FILE.py, FILE.py:function or package.module:function"
+        ),
     ],
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="another value, or several, for a setting of the study, repeatable: `data=cifar10`, `seeds=1,2`",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="folder of the runs; studies may share one (default: runs/NAME)")
     ] = None,
@@ -55,13 +66,16 @@ def study(
 
     - `fedshot study examples/skew.yaml --slurm --device cuda --slurm-set timeout_min=60`
 
+    - `fedshot study notes-plan --set data=cifar10 --set epochs=50` all mechanisms that the notes planned, against FAFI
+
     `fedshot results` queries what came out.
     """
+    from fedshot.options import parse_pairs
     from fedshot.study.lock import alone_in
     from fedshot.study.recipe import read_recipe
     from fedshot.study.trackers import Trackers
 
-    recipe = read_recipe(source)
+    recipe = read_recipe(source, parse_pairs(change or [], "--set"))
     folder = out or Path("runs") / recipe.name
     if slurm or slurm_array:
         if dry_run or track:
@@ -79,7 +93,7 @@ def study(
         return _estimate(plan, folder, execution, json)
     with alone_in(folder):
         outcomes = _run(recipe, plan, folder, execution, trackers, json)
-    _present(plan, outcomes, folder, json)
+    _present(plan, outcomes, folder, recipe.definition.get("against"), json)
     return None
 
 
@@ -101,7 +115,9 @@ def _run(
         return run_plan(plan, execution, live, ended)
 
 
-def _present(plan: "Sequence[Planned]", outcomes: "Sequence[Outcome]", out: Path, json: bool) -> None:
+def _present(
+    plan: "Sequence[Planned]", outcomes: "Sequence[Outcome]", out: Path, against: str | None, json: bool
+) -> None:
     """The table, the paths, the failures; exit status 1 if there are any."""
     from fedshot.record import Record
 
@@ -114,7 +130,7 @@ def _present(plan: "Sequence[Planned]", outcomes: "Sequence[Outcome]", out: Path
     else:
         done = [(planned, r) for planned, r in zip(plan, outcomes, strict=True) if isinstance(r, Record)]
         if done:
-            _print_table(done)
+            _print_table(done, against, out)
         typer.echo(f"runs: {out / 'runs'}\nquery them: fedshot results {out}")
     for planned, error in failed:
         at = ", ".join(f"{axis} {value}" for axis, value in planned.cell.at.items() if axis in _named(plan))
@@ -131,16 +147,21 @@ def _named(plan: "Sequence[Planned]") -> set[str]:
     return {"method", "seed", *varying([planned.cell.at for planned in plan])}
 
 
-def _print_table(done: "Sequence[tuple[Planned, Any]]") -> None:
-    """Mean ± deviation over seeds for each cell of the grid, with the names of the study's own axes."""
+def _print_table(done: "Sequence[tuple[Planned, Any]]", against: str | None, out: Path) -> None:
+    """Mean ± deviation over seeds for each cell of the grid, with the names of the study's own axes.
+
+    A study that names a method to compare with ends with the differences to it, which are written to a file as well.
+    """
     from rich.console import Console
 
+    from fedshot.store import write_atomic
     from fedshot.study.grid import varying
     from fedshot.study.pivot import MOST_COLUMNS
+    from fedshot.study.ranks import differences
     from fedshot.study.results import Results
     from fedshot.study.rows import row_of
-    from fedshot.study.sheet import as_table
-    from fedshot.study.tables import pivot_sheet
+    from fedshot.study.sheet import TEXTS, as_table
+    from fedshot.study.tables import difference_sheet, pivot_sheet
 
     axes = [a for a in varying([planned.cell.at for planned, _ in done]) if a not in ("method", "seed")]
     rows = [
@@ -156,6 +177,12 @@ def _print_table(done: "Sequence[tuple[Planned, Any]]") -> None:
     if len(table.columns) > MOST_COLUMNS:
         table = found.pivot(["variant", *axes])
     Console().print(as_table(pivot_sheet(table)))
+    if against and any(row["variant"] == against for row in rows):
+        sheet = difference_sheet(differences(found, against), against, "final.accuracy")
+        Console().print(as_table(sheet))
+        path = out / f"against-{against}.md"
+        write_atomic(path, TEXTS["markdown"](sheet).encode())
+        typer.echo(f"written to {path}")
 
 
 def _as_json(planned: "Planned", outcome: "Outcome") -> dict[str, Any]:

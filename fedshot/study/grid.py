@@ -13,7 +13,7 @@ from fedshot.spec import Spec, make_spec
 OPTION = "option."  # before the name of a method's option, wherever options stand beside settings of the run
 _APART = ("method", "options", "files", "seed")  # fields of Spec that a study writes in another way
 SETTINGS = tuple(name for name in Spec.model_fields if name not in _APART)
-_OWN = ("name", "methods", "seeds", "settings", "options", "include", "exclude")
+_OWN = ("name", "methods", "seeds", "settings", "options", "include", "exclude", "against")
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class Study(BaseModel):
     options: dict[str, tuple[Any, ...]] = Field(default_factory=dict, description="of the methods in `methods`")
     exclude: tuple[dict[str, tuple[Any, ...]], ...] = Field((), description="combinations to leave out")
     include: tuple[dict[str, tuple[Any, ...]], ...] = Field((), description="grids to add")
+    against: StrictStr | None = Field(None, description="a method: the table at the end gives differences to it")
 
     @model_validator(mode="before")
     @classmethod

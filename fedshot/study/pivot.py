@@ -16,6 +16,7 @@ HIGHER_IS_BETTER = {
     "final.accuracy": True,
     "final.balanced_accuracy": True,
     "final.worst_class_accuracy": True,
+    "final.personalised_accuracy": True,
     "final.nll": False,
     "final.calibration_error": False,
 }  # the figures of the last evaluation point; nothing else has a best

@@ -1,14 +1,15 @@
 """Methods over the cells of a study: average ranks, and differences to one of them cell by cell."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedshot.errors import UserError, unknown
 from fedshot.study.grid import SETTINGS
 from fedshot.study.pivot import HIGHER_IS_BETTER
 from fedshot.study.results import Results, Row
-from fedshot.study.statistics import Paired, Ranks, compare_ranks, holm, paired_difference, summarise
+from fedshot.study.statistics import Paired, Ranks, Summary, compare_ranks, holm, paired_difference, summarise
 
 FEWEST_CELLS = 3
 Key = tuple[Any, ...]
@@ -17,12 +18,18 @@ BySeed = dict[int, Row]
 
 @dataclass(frozen=True)
 class Difference:
-    """A method against the reference in one cell; `corrected` is its p value in the family of all that were tested."""
+    """A method against the reference in one cell; `corrected` is its p value in the family of all that were tested.
+
+    `extra` is what a run of it costs above the reference, mean over the seeds that both have: seconds of all clients
+    together, and bytes that a client sends and receives beside the initial model.
+    """
 
     cell: Mapping[str, Any]
     variant: str
+    summary: Summary
     paired: Paired
-    corrected: float | None
+    extra: Mapping[str, float]
+    corrected: float | None = None
 
 
 def cells_of(results: Results) -> tuple[tuple[str, ...], dict[Key, dict[str, BySeed]]]:
@@ -72,17 +79,34 @@ def differences(results: Results, reference: str, value: str = "final.accuracy")
         raise unknown("method among these results", reference, variants)
     _check_one_kind(results)
     axes, cells = cells_of(results)
-    found: list[tuple[dict[str, Any], str, Paired]] = []
+    found: list[Difference] = []
     for key, by_variant in cells.items():
         held = by_variant.get(reference, {})
         for variant, runs in by_variant.items():
             same = [s for s in runs if s in held and _partition(runs[s]) == _partition(held[s])]
             if variant != reference and held:
                 pair = paired_difference({s: runs[s][value] for s in same}, {s: held[s][value] for s in same})
-                found.append((dict(zip(axes, key, strict=True)), variant, pair))
-    tested = [number for number, (*_, pair) in enumerate(found) if pair.p is not None]
-    corrected = dict(zip(tested, holm([found[number][2].p or 0.0 for number in tested]), strict=True))
-    return [Difference(*one, corrected.get(number)) for number, one in enumerate(found)]
+                extra = {k: _mean([cost(runs[s]) - cost(held[s]) for s in same]) for k, cost in _COSTS.items()}
+                every = summarise([row[value] for row in runs.values()])
+                found.append(Difference(dict(zip(axes, key, strict=True)), variant, every, pair, extra))
+    tested = [one for one in found if one.paired.p is not None]
+    corrected = dict(zip(map(id, tested), holm([one.paired.p or 0.0 for one in tested]), strict=True))
+    return [replace(one, corrected=corrected.get(id(one))) for one in found]
+
+
+def _client_bytes(row: Row) -> float:
+    """What travels to and from one client beside the initial model."""
+    return (row["cost.upload_bytes"] + row["cost.announced_bytes"]) / row["clients"] + row["cost.job_bytes"]
+
+
+_COSTS: dict[str, Callable[[Row], float]] = {
+    "client_seconds": lambda row: row["cost.client_seconds"],
+    "client_bytes": _client_bytes,
+}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan
 
 
 def _check_one_kind(results: Results) -> None:

@@ -3,17 +3,18 @@
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from pydantic import ValidationError
 
 from fedshot.errors import UserError, unknown
 from fedshot.spec import Spec, first_problem
-from fedshot.study.grid import Cell, Study, cells_of
+from fedshot.study.grid import SETTINGS, Cell, Study, cells_of
+from fedshot.study.recipes import RECIPES
 
 
 @dataclass(frozen=True)
@@ -25,18 +26,26 @@ class Recipe:
     definition: dict[str, Any]
 
 
-def read_recipe(source: str) -> Recipe:
-    """FILE.yaml, FILE.py, FILE.py:function or package.module:function."""
+def read_recipe(source: str, changes: Mapping[str, str] = MappingProxyType({})) -> Recipe:
+    """A name in RECIPES, FILE.yaml, FILE.py, FILE.py:function or package.module:function.
+
+    Args:
+        changes: values as typed that take the place of the study's own; several with commas between them.
+    """
+    if source in RECIPES:
+        return _of_study(RECIPES[source](), source, changes)
     path = Path(source.partition(".py:")[0] + ".py") if ".py:" in source else Path(source)
     if path.suffix in (".yaml", ".yml"):
-        return _of_study(read_yaml(path), source)
+        return _of_study(read_yaml(path), source, changes)
     function = _only_recipe(_load(path), path, source.partition(".py:")[2]) if path.suffix == ".py" else _named(source)
     try:
         found = function()
     except ValidationError as error:
         raise UserError(f"{source}: {first_problem(error)}") from None
     if isinstance(found, Study):
-        return _of_study(found, source)
+        return _of_study(found, source, changes)
+    if changes:
+        raise UserError(f"{source} gives finished specs: --set changes a study of methods, settings and seeds alone")
     specs = list(found) if isinstance(found, Iterable) else [found]
     if not specs or not all(isinstance(spec, Spec) for spec in specs):
         raise UserError(f"{source}: {function.__name__} must return a Study or some Specs, not {found!r}")
@@ -75,11 +84,33 @@ def _strict_loader() -> Any:
     return Strict
 
 
-def _of_study(study: Study, source: str) -> Recipe:
+def _of_study(study: Study, source: str, changes: Mapping[str, str]) -> Recipe:
+    study = _changed(study, changes)
     cells = study.cells()
     if not cells:
         raise UserError(f"{source}: exclude leaves no run")
     return Recipe(study.name, cells, study.model_dump(mode="json"))
+
+
+def _changed(study: Study, changes: Mapping[str, str]) -> Study:
+    """The study with other values for some of its settings, its methods or its seeds."""
+    import yaml
+
+    if not changes:
+        return study
+    kept = study.model_dump(exclude_defaults=True)
+    for key, text in changes.items():
+        values = [yaml.safe_load(part) for part in text.split(",")]
+        if key in ("methods", "seeds"):
+            kept[key] = values
+        elif key in SETTINGS:
+            kept["settings"] = {**kept.get("settings", {}), key: values}
+        else:
+            raise unknown("setting of a study", key, [*SETTINGS, "methods", "seeds"])
+    try:
+        return Study.model_validate(kept)
+    except ValidationError as error:
+        raise UserError(f"--set: {first_problem(error)}") from None
 
 
 def _load(path: Path) -> ModuleType:
@@ -118,6 +149,7 @@ def _named(source: str) -> Callable[[], Any]:
         function = None
     if not callable(function):
         raise UserError(
-            f"there is no study {source!r}: write FILE.yaml, FILE.py, FILE.py:function or package.module:function"
+            f"there is no study {source!r}: write {' or '.join(RECIPES)}, FILE.yaml, FILE.py, FILE.py:function or "
+            "package.module:function"
         )
     return function

@@ -1,9 +1,8 @@
 """Every run below a folder as flat rows: what was asked, what came out, what it cost. To query, to pivot, to export."""
 
-import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -118,7 +117,7 @@ def _read(place: Path) -> "Record | str":
     from pydantic import ValidationError
 
     from fedshot import __version__
-    from fedshot.record import Record
+    from fedshot.record import Record, result_digest
     from fedshot.spec import first_problem
 
     file = place / "record.json"
@@ -134,14 +133,7 @@ def _read(place: Path) -> "Record | str":
         return f"damaged record ({first_problem(error)})"
     except (OSError, ValueError, KeyError, TypeError) as error:
         return f"damaged record ({type(error).__name__}: {error})"
-    return record if _sealed(content) else "damaged record (its hash does not fit)"
-
-
-def _sealed(found: Mapping[str, Any]) -> bool:
-    """Whether the results are those that were hashed; see `Record.sealed`."""
-    kept = {key: found.get(key) for key in ("spec", "partition", "clients", "curve", "final", "findings")}
-    kept["clients"] = [{**client, "seconds": None, "not_captured": None} for client in found["clients"]]
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest() == found["result_sha256"]
+    return record if result_digest(content) == record.result_sha256 else "damaged record (its hash does not fit)"
 
 
 def _holds(condition: Condition, row: Row) -> bool:

@@ -119,21 +119,39 @@ def difference_sheet(found: Sequence[Difference], reference: str, value: str) ->
         (
             one.variant,
             *(_text(one.cell[axis]) for axis in axes),
+            summary_text(one.summary, percent_points),
             points(one.paired) if percent_points else _plain(one.paired),
-            *(ABSENT if p is None else f"{p:.3g}" for p in (one.paired.p, one.corrected)),
+            ABSENT if one.corrected is None else f"{one.corrected:.2g}",
+            _more(one.extra["client_seconds"], ".1f"),
+            _more(one.extra["client_bytes"] / 1000, ",.1f"),
         )
         for one in found
     ]
     unit = ", in percentage points" if percent_points else ""
     notes = (
         f"Difference in {value} to {reference}{unit}, paired over seeds with the same partition [95 % interval].",
-        f"p corrected: after Holm, in the family of the {sum(one.corrected is not None for one in found)} tests shown.",
+        f"p: corrected after Holm, in the family of the {sum(one.corrected is not None for one in found)} tests shown.",
+        f"s: seconds of all clients together, kB: what travels to and from a client; both above {reference}.",
     )
     data = tuple(
-        {"variant": one.variant, **one.cell, "reference": reference, **asdict(one.paired), "p_holm": one.corrected}
+        {
+            "variant": one.variant,
+            **one.cell,
+            "reference": reference,
+            "value": one.summary.mean,
+            "std": one.summary.std,
+            **asdict(one.paired),
+            "p_holm": one.corrected,
+            **{f"extra_{name}": amount for name, amount in one.extra.items()},
+        }
         for one in found
     )
-    return Sheet(("variant", *axes, "difference", "p", "p corrected"), tuple(lines), frozenset(), notes, data)
+    header = ("variant", *axes, value.removeprefix("final."), "difference", "p", "s", "kB")
+    return Sheet(header, tuple(lines), frozenset(), notes, data)
+
+
+def _more(amount: float, form: str) -> str:
+    return ABSENT if math.isnan(amount) else f"{amount:+{form}}"
 
 
 def _plain(paired: Paired) -> str:

@@ -42,15 +42,31 @@ def test_lambda_of_v10_follows_the_losses(repeated: dict[str, Runs]) -> None:
     assert follows.holds, follows
 
 
+def test_a_stage_of_contrast_alone_teaches_nothing_and_recurs(repeated: dict[str, Runs]) -> None:
+    guesses, recurs, *_ = note_of("public-feature-bank").phenomena(repeated["public-feature-bank"])
+    assert guesses.holds and recurs.holds, (guesses, recurs)
+
+
+def test_a_client_fills_its_memory_bank_with_false_negatives(repeated: dict[str, Runs]) -> None:
+    _, false_negatives, one_exchange, _ = note_of("improving-fafi").phenomena(repeated["improving-fafi"])
+    assert false_negatives.holds and one_exchange.holds, (false_negatives, one_exchange)
+
+
 @pytest.mark.parametrize("name", NOTES)
 def test_tables_set_both_figures_side_by_side(name: str, repeated: dict[str, Runs]) -> None:
     for table in NOTES[name].tables(repeated[name]):
         assert table.rows and all(len(row) == len(table.columns) for row in table.rows)
-    told = {"why-v10-fails": "59.04%", "why-v11-fails": "342.8 / 380.2", "svhn-explosion": "4,147,315.4"}[name]
-    assert any(told in row for table in NOTES[name].tables(repeated[name]) for row in table.rows)
+    told = {
+        "public-feature-bank": "61.37",
+        "why-v10-fails": "59.04%",
+        "why-v11-fails": "342.8 / 380.2",
+        "svhn-explosion": "4,147,315.4",
+        "improving-fafi": "does harm",
+    }
+    assert any(told[name] in row for table in NOTES[name].tables(repeated[name]) for row in table.rows)
 
 
-@pytest.mark.parametrize("name", NOTES)
+@pytest.mark.parametrize("name", ["why-v10-fails", "why-v11-fails", "svhn-explosion"])
 def test_the_full_scale_is_the_note_s_setting(name: str) -> None:
     specs = NOTES[name].runs("full")
     data = {"why-v10-fails": "cifar10", "why-v11-fails": "cifar100", "svhn-explosion": "svhn"}[name]
@@ -59,6 +75,24 @@ def test_the_full_scale_is_the_note_s_setting(name: str) -> None:
     }
     assert {len(s.evaluate_at) for s in specs.values()} == {10 if name == "why-v11-fails" else 50}
     assert all(prepare(s).method for s in NOTES[name].runs("tiny").values())
+
+
+def test_the_bank_s_full_scale_is_the_note_s_setting() -> None:
+    specs = note_of("public-feature-bank").runs("full")
+    assert {(s.method, s.alpha) for s in specs.values()} == {
+        (method, alpha)
+        for method in ("fafi", "two_stage_bank", "two_stage_bank_sound")
+        for alpha in (0.5, 0.3, 0.1, 0.05)
+    }
+    assert {(s.data, s.epochs, s.evaluate_at, s.public) for s in specs.values()} == {
+        ("cifar10", 30, (1, 5, 10, 15, 30), "0.1")
+    }
+
+
+def test_the_plan_s_runs_share_their_clients() -> None:
+    specs = note_of("improving-fafi").runs("tiny")
+    assert len({prepare(s).partition.fingerprint for s in specs.values()}) == 1
+    assert {label.partition(":")[0] for label in specs} >= {"fafi", "memory_bank", "two_stage_bank", "distilled"}
 
 
 def test_rounds_are_compared_at_the_same_place_of_the_run() -> None:

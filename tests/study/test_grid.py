@@ -128,7 +128,7 @@ def test_a_recipe_is_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         str(file): "or name one as",
         f"{file}:nothing": "must return a Study or some Specs, not 3",
         "no_such_module:grid": "there is no study 'no_such_module:grid'",
-        "skew": "write FILE.yaml",
+        "skew": "write notes-plan, FILE.yaml",
         str(tmp_path / "absent.py"): "there is no file",
         str(tmp_path / "absent.yaml"): "cannot be read",
     }.items():
