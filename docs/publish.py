@@ -1,10 +1,11 @@
 """Fills the measured numbers into the documentation from the records of a comparison of all methods.
 
     fedshot compare METHOD… --epochs 30 --seeds 1,2,3 --out runs/results
-    python docs/publish.py runs/results
+    fedshot study notes-plan --out runs/notes-plan
+    python docs/publish.py runs/results runs/notes-plan
 
-A number stands between the markers <!-- number:NAME --> and <!-- /number -->, the table between <!-- results:digits -->
-and <!-- /results:digits -->.
+A number stands between the markers <!-- number:NAME --> and <!-- /number -->, the tables between <!-- results:NAME -->
+and <!-- /results:NAME -->. The second folder is optional.
 """
 
 import re
@@ -38,11 +39,19 @@ def between(text: str, start: str, end: str, content: str) -> str:
     return pattern.sub(lambda found: found[1] + content + found[3], text, count=1)
 
 
-def main(folder: Path) -> None:
+def put(name: str, text: str) -> None:
+    """A table into the page of results."""
+    page = DOCS / "results.md"
+    markers = f"<!-- results:{name} -->", f"<!-- /results:{name} -->"
+    page.write_text(between(page.read_text(), *markers, f"\n{text.strip()}\n"))
+
+
+def main(folder: Path, plan: Path | None = None) -> None:
     runs = read(folder)
     table = comparison(runs)
-    page, text = DOCS / "results.md", f"\n{as_markdown(table)}\n"
-    page.write_text(between(page.read_text(), "<!-- results:digits -->", "<!-- /results:digits -->", text))
+    put("digits", as_markdown(table))
+    if plan is not None:
+        put("notes-plan", (plan / "against-fafi.md").read_text())
     for row in table.rows:
         page = DOCS / "methods" / f"{row.label}.md"
         spec = runs[row.label][0].spec
@@ -54,4 +63,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results"))
+    main(*map(Path, sys.argv[1:] or ["runs/results"]))

@@ -17,6 +17,7 @@ _PARTS: dict[str, Callable[["Record"], str]] = {
     "encoder": lambda record: record.spec.encoder or "default encoder",
     "batch size": lambda record: f"batches of {record.spec.batch_size}",
     "optimizer": lambda record: f"{record.spec.optimizer} at {record.spec.lr:g}",
+    "public images": lambda record: f"public: {record.spec.public}" if record.spec.public else "",
     "validation share": lambda record: f"{record.spec.validation:.0%} held back" if record.spec.validation else "",
 }
 

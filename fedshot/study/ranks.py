@@ -29,6 +29,7 @@ class Difference:
     summary: Summary
     paired: Paired
     extra: Mapping[str, float]
+    phases: int
     corrected: float | None = None
 
 
@@ -88,7 +89,8 @@ def differences(results: Results, reference: str, value: str = "final.accuracy")
                 pair = paired_difference({s: runs[s][value] for s in same}, {s: held[s][value] for s in same})
                 extra = {k: _mean([cost(runs[s]) - cost(held[s]) for s in same]) for k, cost in _COSTS.items()}
                 every = summarise([row[value] for row in runs.values()])
-                found.append(Difference(dict(zip(axes, key, strict=True)), variant, every, pair, extra))
+                phases = max(row["final.phases"] for row in runs.values())
+                found.append(Difference(dict(zip(axes, key, strict=True)), variant, every, pair, extra, phases))
     tested = [one for one in found if one.paired.p is not None]
     corrected = dict(zip(map(id, tested), holm([one.paired.p or 0.0 for one in tested]), strict=True))
     return [replace(one, corrected=corrected.get(id(one))) for one in found]

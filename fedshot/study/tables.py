@@ -14,6 +14,8 @@ from fedshot.study.statistics import ABSENT, ENOUGH_SEEDS, Paired, Ranks, Summar
 
 _TRANSDUCTIVE = " *"
 _NOTE = "* transductive: reads statistics of all test images."
+_SECOND_EXCHANGE = " †"
+_EXCHANGE_NOTE = "† needs a second exchange."
 
 
 def pivot_sheet(pivot: Pivot) -> Sheet:
@@ -47,7 +49,7 @@ def _title(pivot: Pivot, column: Sequence[Any]) -> str:
 def _cell(pivot: Pivot, cell: PivotCell | None, most: int) -> str:
     if cell is None:
         return ABSENT
-    marks = ("" if cell.inductive else _TRANSDUCTIVE) + (" †" if cell.phases > 1 else "")
+    marks = ("" if cell.inductive else _TRANSDUCTIVE) + (_SECOND_EXCHANGE if cell.phases > 1 else "")
     return summary_text(cell.summary, pivot.value in SHARES, most) + marks
 
 
@@ -73,7 +75,7 @@ def _notes(pivot: Pivot, most: int, bold: bool) -> tuple[str, ...]:
         f"{pivot.value}{unit}: 1 seed; a mean needs several.": most == 1,
         "Bold: the best mean of its column among inductive results, over the same seeds.": bold,
         _NOTE: any(not c.inductive for c in pivot.cells.values()),
-        "† needs a second exchange.": any(cell.phases > 1 for cell in pivot.cells.values()),
+        _EXCHANGE_NOTE: any(cell.phases > 1 for cell in pivot.cells.values()),
     }
     return tuple(note for note, holds in said.items() if holds)
 
@@ -117,13 +119,13 @@ def difference_sheet(found: Sequence[Difference], reference: str, value: str) ->
     percent_points = value in SHARES
     lines = [
         (
-            one.variant,
+            one.variant + (_SECOND_EXCHANGE if one.phases > 1 else ""),
             *(_text(one.cell[axis]) for axis in axes),
             summary_text(one.summary, percent_points),
             points(one.paired) if percent_points else _plain(one.paired),
             ABSENT if one.corrected is None else f"{one.corrected:.2g}",
-            _more(one.extra["client_seconds"], ".1f"),
-            _more(one.extra["client_bytes"] / 1000, ",.1f"),
+            _more(one.extra["client_seconds"]),
+            _more(one.extra["client_bytes"] / 1000),
         )
         for one in found
     ]
@@ -132,6 +134,7 @@ def difference_sheet(found: Sequence[Difference], reference: str, value: str) ->
         f"Difference in {value} to {reference}{unit}, paired over seeds with the same partition [95 % interval].",
         f"p: corrected after Holm, in the family of the {sum(one.corrected is not None for one in found)} tests shown.",
         f"s: seconds of all clients together, kB: what travels to and from a client; both above {reference}.",
+        *([_EXCHANGE_NOTE] if any(one.phases > 1 for one in found) else []),
     )
     data = tuple(
         {
@@ -143,6 +146,7 @@ def difference_sheet(found: Sequence[Difference], reference: str, value: str) ->
             **asdict(one.paired),
             "p_holm": one.corrected,
             **{f"extra_{name}": amount for name, amount in one.extra.items()},
+            "phases": one.phases,
         }
         for one in found
     )
@@ -150,8 +154,16 @@ def difference_sheet(found: Sequence[Difference], reference: str, value: str) ->
     return Sheet(header, tuple(lines), frozenset(), notes, data)
 
 
-def _more(amount: float, form: str) -> str:
-    return ABSENT if math.isnan(amount) else f"{amount:+{form}}"
+def _more(amount: float) -> str:
+    """An extra cost with its sign.
+
+    >>> _more(1234.56), _more(-0.04), _more(-1.0)
+    ('+1,234.6', '0.0', '−1.0')
+    """
+    if math.isnan(amount):
+        return ABSENT
+    rounded = round(amount, 1)
+    return f"{rounded:+,.1f}".replace("-", "−") if rounded else "0.0"
 
 
 def _plain(paired: Paired) -> str:

@@ -211,3 +211,13 @@ def test_the_study_of_the_docs_runs(call: Callable) -> None:
         answer = call(*words, *(HERE if words[0] == "study" else ()))
         assert (answer.status, answer.out != "") == (0, True), answer.err
     assert Path("ranks.svg").exists()
+
+
+def test_a_study_ends_with_the_differences_it_asks_for(call: Callable, tmp_path: Path) -> None:
+    file = tmp_path / "two.yaml"
+    file.write_text("methods: [fafi, etf]\ndata: digits:images=100\nclients: 2\nepochs: 1\nagainst: fafi\n")
+    shown = call("study", str(file), "--out", str(tmp_path / "out"), "--set", "seeds=1,2", "--workers", "1")
+    assert shown.status == 0 and "difference" in shown.out and "against-fafi.md" in shown.out
+    table = (tmp_path / "out" / "against-fafi.md").read_text().splitlines()
+    assert table[0] == "| variant | accuracy | difference | p | s | kB |"
+    assert table[2].startswith("| etf |") and table[2].endswith("| 0.0 |")  # etf sends nothing more than fafi
