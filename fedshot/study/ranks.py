@@ -27,6 +27,7 @@ class Difference:
     cell: Mapping[str, Any]
     variant: str
     summary: Summary
+    personal: float | None  # mean personalised accuracy
     paired: Paired
     extra: Mapping[str, float]
     phases: int
@@ -90,7 +91,8 @@ def differences(results: Results, reference: str, value: str = "final.accuracy")
                 extra = {k: _mean([cost(runs[s]) - cost(held[s]) for s in same]) for k, cost in _COSTS.items()}
                 every = summarise([row[value] for row in runs.values()])
                 phases = max(row["final.phases"] for row in runs.values())
-                found.append(Difference(dict(zip(axes, key, strict=True)), variant, every, pair, extra, phases))
+                cell = dict(zip(axes, key, strict=True))
+                found.append(Difference(cell, variant, every, _personal(runs), pair, extra, phases))
     tested = [one for one in found if one.paired.p is not None]
     corrected = dict(zip(map(id, tested), holm([one.paired.p or 0.0 for one in tested]), strict=True))
     return [replace(one, corrected=corrected.get(id(one))) for one in found]
@@ -105,6 +107,11 @@ _COSTS: dict[str, Callable[[Row], float]] = {
     "client_seconds": lambda row: row["cost.client_seconds"],
     "client_bytes": _client_bytes,
 }
+
+
+def _personal(runs: BySeed) -> float | None:
+    known = [row["final.personalised_accuracy"] for row in runs.values()]
+    return None if None in known else _mean(known)
 
 
 def _mean(values: Sequence[float]) -> float:

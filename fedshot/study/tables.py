@@ -122,6 +122,7 @@ def difference_sheet(found: Sequence[Difference], reference: str, value: str) ->
             one.variant + (_SECOND_EXCHANGE if one.phases > 1 else ""),
             *(_text(one.cell[axis]) for axis in axes),
             summary_text(one.summary, percent_points),
+            _text(one.personal, share=True),
             points(one.paired) if percent_points else _plain(one.paired),
             ABSENT if one.corrected is None else f"{one.corrected:.2g}",
             _more(one.extra["client_seconds"]),
@@ -133,6 +134,7 @@ def difference_sheet(found: Sequence[Difference], reference: str, value: str) ->
     notes = (
         f"Difference in {value} to {reference}{unit}, paired over seeds with the same partition [95 % interval].",
         f"p: corrected after Holm, in the family of the {sum(one.corrected is not None for one in found)} tests shown.",
+        "Personal: accuracy of each client's own model on classes as often as it holds them, mean over clients.",
         f"s: seconds of all clients together, kB: what travels to and from a client; both above {reference}.",
         *([_EXCHANGE_NOTE] if any(one.phases > 1 for one in found) else []),
     )
@@ -143,6 +145,7 @@ def difference_sheet(found: Sequence[Difference], reference: str, value: str) ->
             "reference": reference,
             "value": one.summary.mean,
             "std": one.summary.std,
+            "personalised_accuracy": one.personal,
             **asdict(one.paired),
             "p_holm": one.corrected,
             **{f"extra_{name}": amount for name, amount in one.extra.items()},
@@ -150,7 +153,7 @@ def difference_sheet(found: Sequence[Difference], reference: str, value: str) ->
         }
         for one in found
     )
-    header = ("variant", *axes, value.removeprefix("final."), "difference", "p", "s", "kB")
+    header = ("variant", *axes, value.removeprefix("final."), "personal", "difference", "p", "s", "kB")
     return Sheet(header, tuple(lines), frozenset(), notes, data)
 
 

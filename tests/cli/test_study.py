@@ -219,5 +219,5 @@ def test_a_study_ends_with_the_differences_it_asks_for(call: Callable, tmp_path:
     shown = call("study", str(file), "--out", str(tmp_path / "out"), "--set", "seeds=1,2", "--workers", "1")
     assert shown.status == 0 and "difference" in shown.out and "against-fafi.md" in shown.out
     table = (tmp_path / "out" / "against-fafi.md").read_text().splitlines()
-    assert table[0] == "| variant | accuracy | difference | p | s | kB |"
+    assert table[0] == "| variant | accuracy | personal | difference | p | s | kB |"
     assert table[2].startswith("| etf |") and table[2].endswith("| 0.0 |")  # etf sends nothing more than fafi
