@@ -85,6 +85,8 @@ def run_all(
             try:
                 send_job(setting, folder)
                 jobs += jobs_of(setting, folder, execution)
+            except torch.OutOfMemoryError:
+                outcomes[index] = too_large("what the server sends", execution.devices[0])
             except Exception as error:
                 outcomes[index] = error
     watch.planned(jobs)
@@ -116,8 +118,10 @@ def run_all(
 def send_job(setting: Setting, folder: RunFolder) -> None:
     """Makes what the server sends with the job, once: clients read it from the run's folder."""
     if setting.method.broadcast is not None and not folder.job.exists():
+        started = time.perf_counter()
         with one_thread(setting.device):
-            folder.write_job(setting.method.broadcast(setting.opening()))
+            content = setting.method.broadcast(setting.opening())
+        folder.write_job(content, time.perf_counter() - started)
 
 
 def jobs_of(setting: Setting, folder: RunFolder, execution: Execution) -> list[Job]:
@@ -165,6 +169,7 @@ def finish_run(setting: Setting, folder: RunFolder) -> Record:
             upload_bytes=sum(c.upload_bytes for c in clients),
             announced_bytes=_COUNT_BYTES * setting.partition.class_counts.size if setting.method.phases == 2 else 0,
             job_bytes=folder.job.stat().st_size if folder.job.exists() else 0,
+            job_seconds=folder.job_seconds(),
             peak_memory_bytes=peak_memory_of(setting, folder),
             models_kept=len(predictor.models),
         ),

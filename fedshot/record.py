@@ -64,6 +64,7 @@ class Cost(Frozen):
     server_seconds: float
     upload_bytes: int  # of all clients together
     announced_bytes: int = 0  # of all clients together, in a first message before the job; 0 in one phase
+    job_seconds: float = 0.0  # of the server, to make what it sends with the job
     job_bytes: int = 0  # that the server sends to each client with the job, beside the initial model
     peak_memory_bytes: int
     models_kept: int  # how many models answer at inference

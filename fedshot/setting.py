@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,14 +14,14 @@ from torch import Tensor
 
 from fedshot.data import load
 from fedshot.data.dataset import Dataset, content_sha256
-from fedshot.data.public import open_public
+from fedshot.data.public import NO_PUBLIC, PublicPart, open_public
 from fedshot.errors import UserError, unknown
-from fedshot.fusion import Fusion, make_fusion
+from fedshot.fusion import FUSIONS, Fusion, make_fusion
 from fedshot.method import Client, Method, Opening
 from fedshot.methods import METHODS, canonical, factory_of
 from fedshot.models import ENCODERS, Classifier, default_encoder
 from fedshot.models.copies import copy_of
-from fedshot.options import bind, resolve
+from fedshot.options import bind, options_of, resolve
 from fedshot.partition import Partition, hold_out, split
 from fedshot.spec import Spec
 from fedshot.task import Task
@@ -102,12 +102,21 @@ class Setting:
 
 def load_data(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> Dataset:
     """The data set of a spec. A folder without a test part is split by the seed; every other one ignores it."""
-    return _dataset(spec.data, data_root, spec.seed if spec.data.startswith("folder") else 0, device)
+    return _loaded(spec.data, data_root, spec.seed, device)
 
 
-@lru_cache(maxsize=2)
+def _loaded(name: str, root: Path | None, seed: int, device: str) -> Dataset:
+    return _dataset(name, root, seed if name.startswith("folder") else 0, device)
+
+
+@lru_cache(maxsize=3)
 def _dataset(name: str, root: Path | None, seed: int, device: str) -> Dataset:
     return load(name, root, seed).to(device)
+
+
+@lru_cache(maxsize=8)  # the runs of a study share them
+def _public(asked: str, data: str, root: Path | None, seed: int, device: str) -> PublicPart:
+    return open_public(asked, data, partial(_loaded, root=root, seed=seed, device=device), seed)
 
 
 def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> Setting:
@@ -120,26 +129,34 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
     method = bind(factory, spec.options, f"method {method_name!r}")
     # the bare name of the method's own rule means it as the method made it, with the method's options
     fusion = method.fusion if spec.fusion in (None, method.fusion.name) else make_fusion(spec.fusion)
+    if spec.fusion and fusion.name == method.fusion.name != spec.fusion:
+        rule_options = FUSIONS.get(fusion.name)
+        if rule_options and (twice := sorted(options_of(rule_options).keys() & options.keys())):
+            raise UserError(
+                f"method {method_name!r} makes its own rule {fusion.name!r}: give the rule's options as the method's, "
+                f"--set {twice[0]}=…, instead of --fusion {spec.fusion}"
+            )
     if spec.encoder is not None and spec.encoder not in ENCODERS:
         raise unknown("encoder", spec.encoder, ENCODERS)
     if fusion.held_out and not spec.validation:
         raise UserError(f"fusion {fusion.name} needs held-out images of every client: add --validation 0.1")
     data = load_data(spec, data_root, device)
+    asked = spec.public or (DEFAULT_PUBLIC if method.public or fusion.public else None)
+    public = _public(asked, spec.data, data_root, spec.seed, device) if asked else NO_PUBLIC
     complete = spec.model_copy(
         update={
             "method": method_name,
             "options": options,
-            "files": file_hashes(spec, method_name, options, data),
+            "files": file_hashes(spec, method_name, options, {spec.data: data, asked: public.source}),
             "encoder": spec.encoder or default_encoder(data.shape),
             "augmentation": spec.augmentation or data.augmentation,
             "batch_size": spec.batch_size or default_batch_size(data),
             "evaluate_at": tuple(sorted({*spec.evaluate_at, spec.epochs})),
             "precision": spec.precision or ("bf16" if device.startswith("cuda") else "fp32"),
             "fusion": spec.fusion or fusion.name,
-            "public": spec.public or (DEFAULT_PUBLIC if method.public or fusion.public else None),
+            "public": asked,
         }
     )
-    public, taken = open_public(complete.public, data, complete.seed, data_root)
     task = Task(
         classes=data.classes,
         shape=data.shape,
@@ -149,25 +166,29 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
         norm=complete.norm,
         seed=complete.seed,
         augmentation=complete.augmentation or data.augmentation,
-        public=public,
+        public=public.images,
     )
     method.check(task)
-    partition = divide(complete, data).without(taken, data.train.labels.cpu().numpy())
+    partition = divide(complete, data).without(public.taken, data.train.labels.cpu().numpy())
     return Setting(complete, method, fusion, data, partition, task, torch.device(device))
 
 
-def file_hashes(spec: Spec, method: str, options: Mapping[str, Any], data: Dataset) -> dict[str, str]:
+def file_hashes(
+    spec: Spec, method: str, options: Mapping[str, Any], data: Mapping[str | None, Dataset | None]
+) -> dict[str, str]:
     """sha256 of everything of the user's that decides the result, pictures included: an edited file makes another run.
 
     Refuses a spec that was completed with other content: its run cannot go on with these files.
+
+    Args:
+        data: the data sets that the run reads, by name.
     """
     named = [spec.partition_file, *(value for key, value in options.items() if key.rpartition(".")[2] == "file")]
     if method not in METHODS:
         named.append(method.partition(":")[0])
     paths = [path for path in named if path and Path(path).is_file()]  # a missing one is told by its reader
     found = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
-    if spec.data.startswith("folder"):
-        found[spec.data] = content_sha256(data)
+    found |= {name: content_sha256(each) for name, each in data.items() if each and name and name.startswith("folder")}
     if changed := [path for path, known in spec.files.items() if found.get(path, known) != known]:
         raise UserError(f"{changed[0]} has changed since this run began: start a new run in another --out")
     return found

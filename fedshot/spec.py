@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fedshot.errors import UserError, unknown
 from fedshot.options import choices
@@ -58,6 +58,11 @@ class Spec(BaseModel):
     fusion: str | None = Field(None, description="a rule in `fedshot fusions`; the method's own if not given")
     upload_precision: Precision = Field("fp32", description="of the weights in an upload")
     seed: int = Field(1, ge=0, description="of every random stream: partition, initial weights, batches, views")
+
+    @field_validator("public", mode="before")
+    @classmethod
+    def _a_share_is_a_number_as_well(cls, given: Any) -> Any:
+        return f"{given:g}" if isinstance(given, int | float) and not isinstance(given, bool) else given
 
     @model_validator(mode="after")
     def _points_lie_in_the_run(self) -> "Spec":

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import safe_open
 from safetensors.torch import load as parse_safetensors
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
@@ -109,8 +110,16 @@ class RunFolder:
         points = [None if epoch == spec.epochs else epoch for epoch in spec.evaluate_at]
         return all(self.upload(number, point).exists() for point in points)
 
-    def write_job(self, content: Mapping[str, Tensor]) -> None:
-        write_atomic(self.job, to_safetensors({name: t.detach().cpu().contiguous() for name, t in content.items()}))
+    def write_job(self, content: Mapping[str, Tensor], seconds: float) -> None:
+        tensors = {name: t.detach().cpu().contiguous() for name, t in content.items()}
+        write_atomic(self.job, to_safetensors(tensors, {"seconds": f"{seconds:012.6f}"}))  # always as many bytes
+
+    def job_seconds(self) -> float:
+        """How long the server took to make what it sent with the job; 0 where nothing was sent."""
+        if not self.job.exists():
+            return 0.0
+        with safe_open(self.job, "pt") as file:
+            return float((file.metadata() or {}).get("seconds", 0.0))
 
     def read_job(self, device: torch.device) -> dict[str, Tensor]:
         """Tensors of the reader's own; none where nothing was sent."""

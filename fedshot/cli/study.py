@@ -177,8 +177,9 @@ def _print_table(done: "Sequence[tuple[Planned, Any]]", against: str | None, out
     if len(table.columns) > MOST_COLUMNS:
         table = found.pivot(["variant", *axes])
     Console().print(as_table(pivot_sheet(table)))
-    if against and any(row["variant"] == against for row in rows):
-        sheet = difference_sheet(differences(found, against), against, "final.accuracy")
+    labels = [planned.label for planned, _ in done if planned.cell.at["method"] == against]
+    if against and labels:
+        sheet = difference_sheet(differences(found, labels[0]), labels[0], "final.accuracy")
         Console().print(as_table(sheet))
         path = out / f"against-{against}.md"
         write_atomic(path, TEXTS["markdown"](sheet).encode())

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from fedshot.errors import UserError
 from fedshot.fusion.average import average_states, check_class_rows, check_head, mean_head, weighted_head
 from fedshot.fusion.outputs import Outputs
 from fedshot.fusion.rule import Combine, Fuse, Fusion, Member, Predictor, models_of, transductive
@@ -44,6 +45,11 @@ def dynamic_prototypes(
     r_k is the accuracy of client k on images that it held back, q_kc the mean probability that it gives class c on
     images of c. A client without images of a class has no vote for its row, unless `unseen`.
     """
+    if unseen and (counts or confidence):
+        raise UserError(
+            "dynamic_prototypes: unseen=true does nothing where class counts or confidences, 0 for an unseen class, "
+            "weigh: add counts=0 and confidence=0"
+        )
 
     def fuse(members: Sequence[Member], task: Task) -> Predictor:
         by_row = row_votes(members, samples, counts, reliability, confidence, unseen)

@@ -114,8 +114,10 @@ def _fill(training: Training, tensors: dict[str, Tensor]) -> bool:
         if name.startswith("memory."):
             _, number, key = name.split(".", 2)
             parameter = parameters[int(number)]
-            like = tensor.to(parameter.device) if tensor.ndim == 0 else torch.empty_like(parameter).copy_(tensor)
-            training.optimiser.state[parameter][key] = like
+            memory = training.optimiser.state[parameter]
+            if key not in memory:
+                memory[key] = torch.empty_like(tensor if tensor.ndim == 0 else parameter, device=parameter.device)
+            memory[key].copy_(tensor)  # in its place: captured steps may read it there
         elif name not in ("shuffles", "draws"):
             stable[name].copy_(tensor)
     training.shuffles.set_state(tensors["shuffles"])

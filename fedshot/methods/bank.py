@@ -12,6 +12,7 @@ from fedshot.local import losses
 from fedshot.local.at_server import ServerTraining, trained_at_server
 from fedshot.local.objective import Objective, Step, Term
 from fedshot.local.statistics import chunks
+from fedshot.local.train import TrainingDiverged
 from fedshot.method import Client, Method, Opening, Views
 from fedshot.methods.fafi import fafi
 from fedshot.methods.terms import CLASSIFICATION, CONTRAST, FAFI_TERMS, PLAIN_CLASSIFICATION
@@ -37,7 +38,7 @@ class PublicBank:
     same_class: SameClass
     augmented: bool
     size: Positive | None = None
-    strength: float = 1.0
+    strength: Annotated[float, Field(ge=0, le=1)] = 1.0
 
     def check(self, task: Task) -> None:
         """Refuses public images of which this bank cannot be made."""
@@ -61,7 +62,10 @@ class PublicBank:
         school = Task(public.classes, task.shape, task.mean, task.std, task.encoder, task.norm, seed, task.augmentation)
         terms, views = ((CLASSIFICATION,), Views(1)) if self.augmented else ((PLAIN_CLASSIFICATION,), Views(0, True))
         blank = build(school, LinearHead).to(device)
-        teacher = trained_at_server(blank, public.data, school, Objective(terms), views, teaching)
+        try:
+            teacher = trained_at_server(blank, public.data, school, Objective(terms), views, teaching)
+        except TrainingDiverged as end:
+            raise UserError(f"the teacher's {end}: lower teacher.rate from {teaching.rate:g}") from None
         drawn = torch.randperm(len(public.data), generator=stream(task.seed, "bank"))[: self.size or _MOST]
         chosen = public.data[drawn.to(device)]
         labels = chosen.labels if public.same_labels else torch.full_like(chosen.labels, -1)
@@ -85,21 +89,29 @@ class PublicBank:
 class Stages:
     """Epochs of the bank's contrast alone, before the full loss.
 
-    `first` epochs at the start of every `round` epochs; without a `round`, at the start of the run and never again.
+    `first` epochs at the start of every `round` epochs; without a `round`, at the start of the run and never again. The
+    last epoch always has the full loss.
     """
 
     first: Annotated[int, Field(ge=0)] = 0
     round: Positive | None = None
 
+    def __post_init__(self) -> None:
+        if self.round is not None and self.first >= self.round:
+            raise UserError(
+                f"stages.first={self.first} leaves no epoch of a round of {self.round} for the full loss: give at most "
+                f"--set stages.first={self.round - 1}"
+            )
+
     def alone(self, progress: Tensor, epochs: int) -> Tensor:
         """1 in the epochs of the first stage, 0 in the others; a 0-dim tensor.
 
         >>> stages = Stages(first=1, round=5)
-        >>> [int(stages.alone(torch.tensor(epoch / 12), epochs=12)) for epoch in range(12)]
-        [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0]
+        >>> [int(stages.alone(torch.tensor(epoch / 11), epochs=11)) for epoch in range(11)]
+        [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0]
         """
         epoch = (progress * epochs + 1e-4).floor()  # the last digit of the progress may lie below the epoch's start
-        return (epoch.remainder(self.round or epochs) < self.first).to(progress.dtype)
+        return ((epoch.remainder(self.round or epochs) < self.first) & (epoch < epochs - 1)).to(progress.dtype)
 
 
 def against_bank(name: str, bank: PublicBank, teaching: ServerTraining, stages: Stages = Stages()) -> Method:

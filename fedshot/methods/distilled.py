@@ -1,17 +1,28 @@
 """FAFI's clients, distilled into one deployable model: the note's differentiated aggregation."""
 
 from dataclasses import replace
+from typing import Annotated
+
+from pydantic import Field
 
 from fedshot.fusion import distilled as distilled_rule
-from fedshot.fusion.distil import Images
+from fedshot.fusion.distil import Images, Start
+from fedshot.local.at_server import ServerTraining
 from fedshot.method import Method
 from fedshot.methods.fafi import fafi
-from fedshot.options import NotNegative
+from fedshot.options import AboveZero, NotNegative
 
 
 def distilled(
-    teacher: str = "features", images: Images = "public", calibrate: NotNegative = 0.0, alignment: NotNegative = 0.0
+    teacher: str = "features",
+    images: Images = "public",
+    count: Annotated[int, Field(ge=2)] = 2000,
+    temperature: AboveZero = 1.0,
+    calibrate: NotNegative = 0.0,
+    alignment: NotNegative = 0.0,
+    start: Start = "average",
+    student: ServerTraining = ServerTraining(passes=40, cosine=True),
 ) -> Method:
     """FAFI, its ensemble distilled into one model on public images, on noise, or on images drawn from statistics."""
-    rule = distilled_rule(teacher, images, calibrate=calibrate, alignment=alignment)
+    rule = distilled_rule(teacher, images, count, temperature, calibrate, alignment, start, student)
     return replace(fafi(), name="distilled", fusion=rule)

@@ -9,6 +9,8 @@ from fedshot.study.statistics import ENOUGH_SEEDS
 if TYPE_CHECKING:
     from fedshot.record import Record
 
+MOST_NAMED = 5  # runs that share a value and are still named one by one
+
 _PARTS: dict[str, Callable[["Record"], str]] = {
     "data": lambda record: record.spec.data,
     "number of clients": lambda record: number_of(record.spec.clients, "client"),
@@ -71,8 +73,15 @@ def _values(runs: Mapping[str, Sequence["Record"]], part: str) -> set[str]:
 
 
 def _by_label(runs: Mapping[str, Sequence["Record"]], part: str) -> str:
-    told = {label: sorted({_PARTS[part](record) or "none" for record in records}) for label, records in runs.items()}
-    return "; ".join(f"{label} {', '.join(values)}" for label, values in told.items())
+    """Who has what; of many runs those that most have in common are the others."""
+    told: dict[str, list[str]] = {}
+    for label, records in runs.items():
+        told.setdefault(", ".join(sorted({_PARTS[part](record) or "none" for record in records})), []).append(label)
+    usual = max(told, key=lambda value: len(told[value]))
+    if len(told[usual]) > MOST_NAMED:
+        del told[usual]
+        told[usual] = ["the others"]  # the last to be named
+    return "; ".join(f"{', '.join(labels)} {value}" for value, labels in told.items())
 
 
 def _unequal(runs: Mapping[str, Sequence["Record"]]) -> list[int]:

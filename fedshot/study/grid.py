@@ -75,6 +75,12 @@ class Study(BaseModel):
         rest = {key: value for key, value in given.items() if key in _OWN}
         return {**rest, "settings": {**inner, **lifted}} if isinstance(inner, Mapping) else given
 
+    @model_validator(mode="after")
+    def _compared_with_one_of_its_methods(self) -> "Study":
+        if self.against is not None and self.against not in self.methods:
+            raise ValueError(f"against: {self.against} is none of the methods: {', '.join(self.methods)}")
+        return self
+
     @field_validator("methods", "seeds", mode="before")
     @classmethod
     def _one_is_a_list_of_one(cls, given: Any) -> Any:

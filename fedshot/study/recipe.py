@@ -100,17 +100,37 @@ def _changed(study: Study, changes: Mapping[str, str]) -> Study:
         return study
     kept = study.model_dump(exclude_defaults=True)
     for key, text in changes.items():
-        values = [yaml.safe_load(part) for part in text.split(",")]
+        try:
+            values = methods_in(text) if key == "methods" else yaml.safe_load(f"[{text}]")
+        except yaml.YAMLError:
+            raise UserError(f"--set {key}={text}: write values with commas between them") from None
         if key in ("methods", "seeds"):
             kept[key] = values
         elif key in SETTINGS:
             kept["settings"] = {**kept.get("settings", {}), key: values}
         else:
             raise unknown("setting of a study", key, [*SETTINGS, "methods", "seeds"])
+    if "methods" in changes and kept.get("against") not in kept["methods"]:
+        kept.pop("against", None)  # the study is no longer about it
     try:
         return Study.model_validate(kept)
     except ValidationError as error:
         raise UserError(f"--set: {first_problem(error)}") from None
+
+
+def methods_in(text: str) -> list[str]:
+    """Methods as typed, with commas between them; an option belongs to the method before it.
+
+    >>> methods_in("fafi,hard_negatives:beta=0,synthetic=4,etf")
+    ['fafi', 'hard_negatives:beta=0,synthetic=4', 'etf']
+    """
+    found: list[str] = []
+    for part in text.split(","):
+        if found and ":" in found[-1] and "=" in part and ":" not in part:
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    return found
 
 
 def _load(path: Path) -> ModuleType:

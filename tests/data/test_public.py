@@ -8,7 +8,7 @@ import pytest
 
 from fedshot.errors import UserError
 from fedshot.experiment import run
-from fedshot.setting import prepare
+from fedshot.setting import _dataset, _public, prepare
 from fedshot.spec import Spec, make_spec
 
 Quick = Callable[..., Spec]
@@ -37,6 +37,30 @@ def test_a_method_that_needs_public_images_gets_a_tenth(quick: Quick) -> None:
     assert prepare(quick("fafi")).spec.public is None
     assert prepare(quick("public_bank")).spec.public == "0.1"
     assert prepare(quick("public_bank", public="0.3")).spec.public == "0.3"
+
+
+def test_the_clients_own_data_are_not_public(quick: Quick, pictures: Pictures) -> None:
+    own = pictures(8, "L")
+    for data, public in (("digits", "digits"), ("digits:images=300", "digits"), (own, own)):
+        with pytest.raises(UserError, match="the clients' own data set would be public"):
+            prepare(make_spec(method="fafi", data=data, public=public))
+
+
+def test_a_share_can_be_typed_as_a_number() -> None:
+    assert make_spec(method="fafi", public=0.1) == make_spec(method="fafi", public="0.1")
+
+
+def test_an_edited_public_folder_is_another_run(quick: Quick, pictures: Pictures, tmp_path: Path) -> None:
+    public = pictures(8, "L")
+    before = prepare(quick("fafi", public=public)).spec
+    assert list(before.files)[-1] == public
+    for file in (tmp_path / "pictures" / "a").glob("*.png"):
+        file.unlink()
+        break
+    _dataset.cache_clear()
+    _public.cache_clear()
+    with pytest.raises(UserError, match="has changed since this run began"):
+        prepare(before)
 
 
 def test_another_data_set_can_be_public_and_takes_nothing(quick: Quick, pictures: Pictures) -> None:

@@ -306,3 +306,11 @@ def test_what_is_kept_in_words(members: tuple[Member, ...], task: Task, digits: 
     assert told == "one model keeps 96 % of the accuracy of 3 models, at 5.1 times their speed"
     hopeless = student_of(student, 0.1, 0.0, digits.test.images, task)
     assert hopeless is not None and hopeless.accuracy_kept is None and "keeps –" in hopeless.in_words()
+
+
+def test_options_of_the_rule_have_one_place(quick: Callable[..., Spec]) -> None:
+    with pytest.raises(UserError, match=r"give the rule's options as the method's, --set alignment=…"):
+        prepare(quick("distilled", fusion="distilled:calibrate=1"))
+    assert prepare(quick("distilled", {"student.rate": 0.01, "images": "noise"})).spec.public is None
+    assert prepare(quick("fafi", fusion="distilled:images=noise")).fusion.name == "distilled"
+    assert prepare(quick("distilled", fusion="features:scale=unit")).fusion.name == "features"

@@ -204,3 +204,9 @@ def test_fusing_old_uploads_says_what_they_lack(members: list[Member]) -> None:
     old = [Member(m.upload.only(("weights",)), m.load) for m in members]
     assert lacking_section(old, make_fusion("dynamic_prototypes")) == "the uploads carry no class_confidence"
     assert lacking_section(old, make_fusion("dynamic_prototypes:confidence=0")) is None
+
+
+def test_unseen_votes_that_could_not_count_are_refused() -> None:
+    with pytest.raises(UserError, match="add counts=0 and confidence=0"):
+        make_fusion("dynamic_prototypes:unseen=true")
+    assert make_fusion("dynamic_prototypes:unseen=true,counts=0,confidence=0").name == "dynamic_prototypes"

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from fedshot.local.checkpoint import Checkpoint
+from fedshot.local.step import Training
 from fedshot.local.train import Bench
 from fedshot.local.work import client_work, one_thread
+from fedshot.method import Client
 from fedshot.setting import prepare
 from fedshot.spec import Spec
 from fedshot.store import RunFolder
@@ -99,3 +102,18 @@ def test_an_objective_that_hides_its_state_begins_again(quick: Quick, tmp_path: 
     work(spec, folder, until=2)
     assert not folder.checkpoint(0).exists()
     assert work(spec, folder) == [1, 2, 3]
+
+
+def test_what_captured_steps_read_stays_in_its_place(quick: Quick, tmp_path: Path) -> None:
+    spec, folder = quick("fafi", epochs=3), RunFolder(tmp_path)
+    work(spec, folder, until=2)
+    setting = prepare(spec)
+    client = setting.client(0)
+    assert isinstance(client, Client)
+    training = Training(client, setting.method.objective(client), setting.method.views, setting.spec)
+    training.shuffle()
+    training.step(training.sizes[0])
+    before = [t for state in training.optimiser.state.values() for t in state.values()]
+    assert Checkpoint(folder.checkpoint(0), 60.0).restore(training) > 0
+    after = [t for state in training.optimiser.state.values() for t in state.values()]
+    assert before and all(one is other for one, other in zip(before, after, strict=True))

@@ -72,13 +72,24 @@ def test_the_stage_of_every_epoch_is_in_the_telemetry(quick: Quick, finished: Fi
 
 
 def test_nothing_but_the_contrast_is_learned_in_the_first_stage(quick: Quick, finished: FinishedRun) -> None:
-    from fedshot.upload import parse
+    spec = quick("two_stage_bank")
+    start = prepare(spec).initial_model.state_dict()["head.prototypes"].norm(dim=1).mean()
+    first, second = finished(spec).rows(0)
+    assert first["prototype_norm"] == float(start) != second["prototype_norm"]
+    assert first["loss_classification"] == 0 and first["grad_norm"] > 0
 
-    spec = quick("two_stage_bank", epochs=1)
-    weights = parse(finished(spec).folder.upload(0).read_bytes()).section("weights")
-    start = prepare(spec).initial_model.state_dict()
-    assert weights["head.prototypes"].equal(start["head.prototypes"])
-    assert not weights["encoder.stem.conv.weight"].equal(start["encoder.stem.conv.weight"])
+
+def test_the_last_epoch_has_the_full_loss_and_a_round_too(quick: Quick, finished: FinishedRun) -> None:
+    rows = finished(quick("two_stage_bank_sound", epochs=2)).rows(0)
+    assert [row["stage_one"] for row in rows] == [1, 0]
+    with pytest.raises(UserError, match=r"stages.first=5 leaves no epoch of a round of 5"):
+        run(quick("two_stage_bank", {"first": 5}))
+
+
+def test_a_teacher_that_diverges_is_told_and_so_are_its_seconds(quick: Quick, finished: FinishedRun) -> None:
+    assert finished(quick("public_bank")).record.cost.job_seconds > 0 == finished(quick("fafi")).record.cost.job_seconds
+    with pytest.raises(UserError, match=r"the teacher's training diverged.*lower teacher.rate from 1e\+30"):
+        run(quick("public_bank", {"teacher.rate": 1e30, "passes": 2}))
 
 
 @pytest.mark.parametrize("epochs", [7, 50, 300, 1000])
@@ -86,7 +97,8 @@ def test_the_stage_is_that_of_the_epoch_at_every_step(epochs: int) -> None:
     stages, steps = Stages(first=1, round=5), 37
     for step in [*range(3 * steps), *range((epochs - 2) * steps, epochs * steps)]:
         progress = torch.zeros(()).copy_(torch.tensor(float(step), dtype=torch.float64) / (epochs * steps))
-        assert int(stages.alone(progress, epochs)) == (step // steps % 5 == 0)
+        epoch = step // steps
+        assert int(stages.alone(progress, epochs)) == (epoch % 5 == 0 and epoch < epochs - 1)
 
 
 def test_same_class_entries_make_another_run(quick: Quick, finished: FinishedRun) -> None:

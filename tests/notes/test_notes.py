@@ -1,30 +1,67 @@
 """The notes on digits, in seconds: their tables have our figures beside theirs, and their phenomena show."""
 
+import io
+import json
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fedshot.cli import main
 from fedshot.errors import UserError
-from fedshot.experiment import Execution, run_all
 from fedshot.notes import NOTES, Runs, note_of
-from fedshot.notes.note import Repeated, at_same_place, folder_of
-from fedshot.record import Record
+from fedshot.notes.note import Repeated, at_same_place
+from fedshot.record import read_record
 from fedshot.setting import prepare
 from fedshot.store import RunFolder
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What the command said about a note, and its runs."""
+
+    said: dict[str, Any]
+    runs: Runs
+
+
 @pytest.fixture(scope="module")
-def repeated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Runs]:
-    """Every note at its smallest scale."""
-    place, found = tmp_path_factory.mktemp("notes"), dict[str, Runs]()
-    for name, note in NOTES.items():
-        specs = {label: (spec, folder_of(place / name, label)) for label, spec in note.runs("tiny").items()}
-        outcomes = run_all(list(specs.values()), Execution(workers=2))
-        records = {
-            label: outcome for label, outcome in zip(specs, outcomes, strict=True) if isinstance(outcome, Record)
-        }
-        found[name] = {label: Repeated(record, RunFolder(specs[label][1])) for label, record in records.items()}
+def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
+    """Every note at its smallest scale, by its command."""
+    place, found = tmp_path_factory.mktemp("notes"), dict[str, Shown]()
+    for name in NOTES:
+        printed = io.StringIO()
+        with redirect_stdout(printed), pytest.raises(SystemExit) as end:
+            main(["reproduce", name, "--scale", "tiny", "--workers", "2", "--out", str(place / name), "--json"])
+        assert not end.value.code
+        said = json.loads(printed.getvalue())
+        folders = {label: RunFolder(Path(folder)) for label, folder in said["runs"].items()}
+        records = {label: read_record(folder.record) for label, folder in folders.items()}
+        runs = {label: Repeated(record, folders[label]) for label, record in records.items() if record}
+        assert list(runs) == list(NOTES[name].runs("tiny"))
+        found[name] = Shown(said, runs)
     return found
+
+
+@pytest.fixture(scope="module")
+def repeated(shown: dict[str, Shown]) -> dict[str, Runs]:
+    return {name: each.runs for name, each in shown.items()}
+
+
+@pytest.mark.parametrize("name", NOTES)
+def test_the_command_ends_with_tables_phenomena_and_findings(name: str, shown: dict[str, Shown]) -> None:
+    said = shown[name].said
+    assert (said["note"], said["scale"]) == (name, "tiny") and said["tables"] and said["phenomena"]
+    assert set(said["findings"]) == set(said["runs"])
+    titles = " ".join(title for titles in said["findings"].values() for title in titles)
+    assert {
+        "public-feature-bank": "Stage 1 taught nothing",
+        "why-v10-fails": "",
+        "why-v11-fails": "λ",
+        "svhn-explosion": "λ",
+        "improving-fafi": "",
+    }[name] in titles
 
 
 def test_annealing_is_taken_back_by_v11(repeated: dict[str, Runs]) -> None:

@@ -66,9 +66,12 @@ def test_soundness_10_other_partitions_are_not_paired(runs, make_record):
 def test_settings_that_differ_are_warned_about_and_left_out_of_the_caption(runs, make_record):
     longer = [make_record("etf", seed, (0.1, 0.2, 0.3)) for seed in (1, 2, 3)]
     found = comparison({**runs, "etf": longer})
-    told = "fafi 2 local epochs; V14 2 local epochs; etf 3 local epochs"
+    told = "fafi, V14 2 local epochs; etf 3 local epochs"
     assert found.warnings == (f"Not all runs share the local epochs: {told}.",)
     assert "epoch" not in found.setting
+    many = {f"etf:weight={number}": runs["fafi"] for number in range(6)}
+    told = "etf 3 local epochs; the others 2 local epochs"
+    assert comparison({**many, "etf": longer}).warnings[0] == f"Not all runs share the local epochs: {told}."
     assert "digits · 2 clients · dirichlet α = 0.05" in found.setting
 
 

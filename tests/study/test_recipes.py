@@ -7,6 +7,7 @@ import pytest
 from fedshot.errors import UserError
 from fedshot.methods import METHODS, parse_reference
 from fedshot.options import resolve
+from fedshot.study.grid import Study
 from fedshot.study.recipe import read_recipe
 from fedshot.study.recipes import PLANNED, RECIPES
 
@@ -32,11 +33,21 @@ def test_settings_methods_and_seeds_can_be_changed() -> None:
         (method, "mnist", alpha, 7) for method in ("fafi", "etf") for alpha in (0.1, 0.5)
     }
     assert {s.public for s in specs} == {"0.1"}  # what is not named stays
+    assert {cell.spec().public for cell in read_recipe("notes-plan", {"public": "0.2"}).cells} == {"0.2"}
+    assert read_recipe("notes-plan", {"methods": "etf"}).definition["against"] is None
+    assert changed.definition["against"] == "fafi"
+
+
+def test_a_study_is_compared_with_one_of_its_methods() -> None:
+    with pytest.raises(ValueError, match="against: V4 is none of the methods: fafi, etf"):
+        Study.model_validate({"methods": ["fafi", "etf"], "against": "V4"})
 
 
 def test_a_change_of_nothing_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="did you mean 'epochs'"):
         read_recipe("notes-plan", {"epoch": "3"})
+    with pytest.raises(UserError, match="write values with commas"):
+        read_recipe("notes-plan", {"data": "[a"})
     with pytest.raises(UserError, match="--set: seeds"):
         read_recipe("notes-plan", {"seeds": "many"})
     (tmp_path / "specs.py").write_text(
