@@ -23,8 +23,8 @@ def explain(
     """Say what went wrong in a run, and why: a λ that explodes, cancelled annealing, clients that hardly trained …
 
     A finding has a severity, the numbers that triggered it with their thresholds, the mechanism with its formula, and a
-    command to try. Where the numbers do not suffice nothing is said. For a folder: every run, then what holds across
-    them.
+    command to try. Where the numbers do not suffice nothing is said. For a folder: every run, up to a dozen, then
+    what holds across all of them.
 
     **Examples**
 

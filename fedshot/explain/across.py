@@ -12,6 +12,7 @@ from fedshot.study.statistics import ENOUGH_SEEDS
 _FREE = ("method", "options", "files", "seed", "fusion", "evaluate_at")  # what compared runs may differ in
 _DIVISION = ("recipe", "alpha", "classes_per_client", "partition_file")  # seen in the partition itself
 _COMMON = tuple(name for name in Spec.model_fields if name not in (*_FREE, *_DIVISION))
+_MOST_NAMED = 5  # methods that do not have a finding; more are counted
 _DECISIVE = ("data", "clients", "epochs")  # without these in common two accuracies are figures of two tasks
 
 
@@ -128,19 +129,22 @@ def _twins(methods: dict[str, list[Explained]]) -> set[tuple[object, ...]]:
 
 
 def _contrast(name: str, always: dict[str, list[Explained]], never: dict[str, list[Explained]], shared: int) -> Finding:
-    methods = {**always, **never}
-
-    def told(label: str) -> Fact:
-        runs = methods[label]
+    def told(label: str, runs: Sequence[Explained]) -> Fact:
         accuracy = sum(run.record.final.accuracy for run in runs) / len(runs)
         return Fact(label, f"{sum(run.has(name) for run in runs)} of {len(runs)} runs, mean accuracy {accuracy:.1%}")
 
+    facts = [told(label, runs) for label, runs in always.items()]
+    if len(never) > _MOST_NAMED:
+        facts.append(told(f"{len(never)} others", [run for runs in never.values() for run in runs]))
+    else:
+        facts += [told(label, runs) for label, runs in never.items()]
+    others = ", ".join(never) if len(never) <= _MOST_NAMED else f"{len(never)} others"
     return Finding(
         "contrast",
         "note",
-        f"{name} is in every run of {', '.join(always)} and in none of {', '.join(never)}, on "
+        f"{name} is in every run of {', '.join(always)} and in none of {others}, on "
         f"{number_of(shared, 'seed')} with the same partition.",
-        tuple(told(label) for label in methods),
+        tuple(facts),
         "Seed, partition and settings are the same, so the method makes the difference; the findings of the runs say "
         "how.",
         ("Read it in a run that has it: " + command("explain", next(iter(always.values()))[0].path),),

@@ -150,3 +150,16 @@ def test_every_remedy_can_be_typed(exploded: Explanation, alone: Callable[..., R
             resolve(factory_of(spec.method), spec.options, line)
         for rule in (given.get("fusion") or []) if name == "fuse" else []:
             make_fusion(rule)
+
+
+def test_many_runs_are_told_together(exploded: Explanation) -> None:
+    def shown(explanation: Explanation) -> str:
+        console = Console(file=StringIO(), width=100)
+        console.print(as_text(explanation))
+        return console.file.getvalue()  # type: ignore[attr-defined]
+
+    (run,) = exploded.runs
+    few, many = (shown(replace(exploded, runs=(run,) * count)) for count in (12, 13))
+    assert few.count(run.findings[0].title[:40]) >= 12
+    assert "Across 13 runs" in many and run.findings[0].title[:40] not in many
+    assert f"{run.findings[0].name}" in many and "13 of 13" in many

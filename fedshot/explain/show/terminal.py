@@ -10,14 +10,19 @@ from fedshot.explain.finding import Finding
 from fedshot.explain.show.plain import ends, recurrence, spark, summary, where
 from fedshot.report.wording import number_of
 
+_MOST_NAMED = 5  # methods that have a finding; more are counted
+_MOST_LISTED = 12  # runs; a terminal is no place for the titles of more
 _STYLES = {"severe": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 
 
 def as_text(explanation: Explanation) -> RenderableType:
-    """One run in full; of several, the titles, and what holds across them last, where the reader looks first."""
-    several = len(explanation.runs) > 1
+    """One run in full; of several, the titles, and what holds across them last, where the reader looks first.
+
+    Of many, only what holds across them.
+    """
+    several, many = len(explanation.runs) > 1, len(explanation.runs) > _MOST_LISTED
     parts: list[RenderableType] = []
-    for run in explanation.runs:
+    for run in () if many else explanation.runs:
         parts.append(Text.assemble((run.name, "bold"), "  ", (summary(run), "dim")))
         parts += [_title(finding) if several else _finding(finding) for finding in run.findings]
         parts.append(Text("" if run.findings else "  nothing found\n", style="green"))
@@ -63,6 +68,7 @@ def _matrix(explanation: Explanation) -> Table:
         table.add_column(column, overflow="fold")
     for name, severity, counts in recurrence(explanation):
         found, all_runs = (sum(pair[place] for pair in counts.values()) for place in (0, 1))
-        methods = ", ".join(f"{label} {count}/{of}" for label, (count, of) in counts.items() if count)
+        having = [f"{label} {count}/{of}" for label, (count, of) in counts.items() if count]
+        methods = ", ".join(having) if len(having) <= _MOST_NAMED else f"{len(having)} of {len(counts)}"
         table.add_row(name, Text(severity, style=_STYLES[severity]), f"{found} of {all_runs}", Text(methods))
     return table
