@@ -21,6 +21,8 @@ PLANNED = (  # in the order of the planning note, the forms that were run before
     "split_announced",
     "split_local",
     "distilled",
+    "distilled:images=statistics",
+    "distilled:images=noise",
     "dynamic_prototypes",
 )
 
