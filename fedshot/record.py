@@ -102,6 +102,15 @@ def result_digest(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
+def bytes_per_client(upload_bytes: int, announced_bytes: int, job_bytes: int, clients: int) -> float:
+    """What travels to and from one client beside the initial model, from the bytes in `Cost`.
+
+    >>> bytes_per_client(upload_bytes=3000, announced_bytes=30, job_bytes=500, clients=3)
+    1510.0
+    """
+    return (upload_bytes + announced_bytes) / clients + job_bytes
+
+
 def versions() -> dict[str, str]:
     """Of everything that computes."""
     import numpy

@@ -5,6 +5,7 @@ from typing import Any
 
 from fedshot.methods import parse_reference
 from fedshot.notes.note import Note, Repeated, Runs, Scale, Seen, Table
+from fedshot.record import Record, bytes_per_client
 from fedshot.spec import Spec, make_spec
 from fedshot.study.recipes import PLANNED
 
@@ -78,10 +79,9 @@ def _false_negatives(run: Repeated) -> float:
     return row["own_class_share"] * size / min(size, pushed)
 
 
-def _bytes(record: Any) -> float:
-    """What travels to and from one client beside the initial model."""
+def _bytes(record: Record) -> float:
     cost = record.cost
-    return (cost.upload_bytes + cost.announced_bytes) / record.spec.clients + cost.job_bytes
+    return bytes_per_client(cost.upload_bytes, cost.announced_bytes, cost.job_bytes, record.spec.clients)
 
 
 IMPROVING_FAFI = Note(

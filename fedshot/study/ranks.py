@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedshot.errors import UserError, unknown
+from fedshot.record import bytes_per_client
 from fedshot.study.grid import SETTINGS
 from fedshot.study.pivot import HIGHER_IS_BETTER
 from fedshot.study.results import Results, Row
@@ -98,14 +99,11 @@ def differences(results: Results, reference: str, value: str = "final.accuracy")
     return [replace(one, corrected=corrected.get(id(one))) for one in found]
 
 
-def _client_bytes(row: Row) -> float:
-    """What travels to and from one client beside the initial model."""
-    return (row["cost.upload_bytes"] + row["cost.announced_bytes"]) / row["clients"] + row["cost.job_bytes"]
-
-
 _COSTS: dict[str, Callable[[Row], float]] = {
     "client_seconds": lambda row: row["cost.client_seconds"],
-    "client_bytes": _client_bytes,
+    "client_bytes": lambda row: bytes_per_client(
+        row["cost.upload_bytes"], row["cost.announced_bytes"], row["cost.job_bytes"], row["clients"]
+    ),
 }
 
 
