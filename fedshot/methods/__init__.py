@@ -1,13 +1,9 @@
 """Methods by name. A method is composed of small parts; a variant is its parent with one part replaced."""
 
-import importlib.util
-import inspect
-import sys
 import typing
 from collections.abc import Callable
-from pathlib import Path
 
-from fedshot.errors import UserError, unknown
+from fedshot.errors import unknown
 from fedshot.method import Method
 from fedshot.methods.align_uniform import align_uniform
 from fedshot.methods.annealed_anchors import annealed_anchors
@@ -37,6 +33,7 @@ from fedshot.methods.split_announced import split_announced
 from fedshot.methods.split_local import split_local
 from fedshot.methods.two_stage_bank import two_stage_bank, two_stage_bank_sound
 from fedshot.options import parse_inline
+from fedshot.user_file import function_in
 
 METHODS: dict[str, Callable[..., Method]] = {
     "fafi": fafi,
@@ -131,25 +128,8 @@ def factory_of(name: str) -> Callable[..., Method]:
 
 def _from_file(reference: str) -> Callable[..., Method]:
     path, _, wanted = reference.partition(":")
-    if not Path(path).is_file():
-        raise UserError(f"there is no file {path!r} to read a method from")
-    module_name = f"fedshot_variant_{Path(path).stem}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    if spec is None or spec.loader is None:
-        raise UserError(f"{path!r} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # dataclasses of the file look their module up there
-    try:
-        spec.loader.exec_module(module)
-        own = [f for f in vars(module).values() if inspect.isfunction(f) and f.__module__ == module_name]
-        makers = {f.__name__: f for f in own if typing.get_type_hints(f).get("return") is Method}
-    except Exception as error:
-        raise UserError(f"{path} does not run: {type(error).__name__}: {error}") from error
-    if wanted and wanted not in makers:
-        raise unknown(f"method in {path}", wanted, makers)
-    if not wanted and len(makers) != 1:
-        names = ", ".join(makers) or "none"
-        raise UserError(
-            f"{path} must define one function that returns a Method, or name one as {path}:NAME; has {names}"
-        )
-    return makers[wanted or next(iter(makers))]
+    return function_in(path, wanted, "method", "that returns a Method", _returns_method)
+
+
+def _returns_method(function: Callable[..., object]) -> bool:
+    return typing.get_type_hints(function).get("return") is Method

@@ -1,12 +1,11 @@
 """Where a study comes from: a YAML file, or a Python function that returns a Study or specs."""
 
 import importlib
-import importlib.util
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,6 +14,7 @@ from fedshot.errors import UserError, unknown
 from fedshot.spec import Spec, first_problem
 from fedshot.study.grid import SETTINGS, Cell, Study, cells_of
 from fedshot.study.recipes import RECIPES
+from fedshot.user_file import function_in
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,11 @@ def read_recipe(source: str, changes: Mapping[str, str] = MappingProxyType({})) 
     path = Path(source.partition(".py:")[0] + ".py") if ".py:" in source else Path(source)
     if path.suffix in (".yaml", ".yml"):
         return _of_study(read_yaml(path), source, changes)
-    function = _only_recipe(_load(path), path, source.partition(".py:")[2]) if path.suffix == ".py" else _named(source)
+    if path.suffix == ".py":
+        promise = "without parameters that returns a Study or specs"
+        function = function_in(str(path), source.partition(".py:")[2], "study", promise, _takes_nothing)
+    else:
+        function = _named(source)
     try:
         found = function()
     except ValidationError as error:
@@ -133,32 +137,8 @@ def methods_in(text: str) -> list[str]:
     return found
 
 
-def _load(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise UserError(f"there is no file {path} to read a study from")
-    spec = importlib.util.spec_from_file_location(f"fedshot_study_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise UserError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise UserError(f"{path} does not run: {type(error).__name__}: {error}") from error
-    return module
-
-
-def _only_recipe(module: ModuleType, path: Path, wanted: str) -> Callable[[], Any]:
-    own = [f for f in vars(module).values() if inspect.isfunction(f) and f.__module__ == module.__name__]
-    found = {f.__name__: f for f in own if not f.__name__.startswith("_") and not inspect.signature(f).parameters}
-    if wanted and wanted not in found:
-        raise unknown(f"study in {path}", wanted, found)
-    if not wanted and len(found) != 1:
-        names = ", ".join(found) or "none"
-        raise UserError(
-            f"{path} must define one function without parameters that returns a Study or specs, or name one "
-            f"as {path}:NAME; has {names}"
-        )
-    return found[wanted or next(iter(found))]
+def _takes_nothing(function: Callable[..., object]) -> bool:
+    return not function.__name__.startswith("_") and not inspect.signature(function).parameters
 
 
 def _named(source: str) -> Callable[[], Any]:

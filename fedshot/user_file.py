@@ -1,0 +1,41 @@
+"""One function out of a Python file of the user's: a method, or a study."""
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedshot.errors import UserError, unknown
+
+
+def function_in(path: str, wanted: str, what: str, promise: str, fits: Callable[[Any], bool]) -> Callable[..., Any]:
+    """The function of that name, or the only one that fits, among those that the file itself defines.
+
+    Args:
+        wanted: its name; empty for the only one.
+        what: what it makes, in words: "method".
+        promise: what such a function looks like, in words: "that returns a Method".
+        fits: whether a function looks so.
+    """
+    if not Path(path).is_file():
+        raise UserError(f"there is no file {path!r} to read a {what} from")
+    name = f"fedshot_{what}_{Path(path).stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{path!r} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses of the file look their module up there
+    try:
+        spec.loader.exec_module(module)
+        own = [f for f in vars(module).values() if inspect.isfunction(f) and f.__module__ == name]
+        found = {f.__name__: f for f in own if fits(f)}
+    except Exception as error:
+        raise UserError(f"{path} does not run: {type(error).__name__}: {error}") from error
+    if wanted and wanted not in found:
+        raise unknown(f"{what} in {path}", wanted, found)
+    if not wanted and len(found) != 1:
+        names = ", ".join(found) or "none"
+        raise UserError(f"{path} must define one function {promise}, or name one as {path}:NAME; has {names}")
+    return found[wanted or next(iter(found))]
