@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedshot.engines import Watch
+from fedshot.engines.job import Watch
 from fedshot.experiment import Execution, run
 from fedshot.local.train import Bench, steps
 from fedshot.method import Client
 from fedshot.methods import METHODS
+from fedshot.models import Classifier
 from fedshot.record import Record
 from fedshot.setting import prepare
 from fedshot.spec import Spec
@@ -60,6 +61,9 @@ def test_a_client_that_takes_over_captured_steps_is_what_it_is_alone(optimizer: 
     setting = prepare(spec, None, "cuda:0")
     shared, taken_over = Bench(), []
 
+    def copied(model: Classifier | None) -> dict[str, Tensor]:
+        return {k: t.clone() for k, t in model.state_dict().items()} if model else {}
+
     def trained(number: int, bench: Bench) -> dict[str, Tensor]:
         client = setting.client(number)
         assert isinstance(client, Client)
@@ -70,7 +74,7 @@ def test_a_client_that_takes_over_captured_steps_is_what_it_is_alone(optimizer: 
                 setting.method.objective(client),
                 setting.method.views,
                 setting.spec,
-                lambda epoch, model, row: end.append({k: t.clone() for k, t in model.state_dict().items()}),
+                lambda epoch, model, row: end.append(copied(model)),
                 bench,
             ):
                 pass

@@ -159,7 +159,7 @@ def test_03_the_loop_draws_per_sample_and_view(quick: Quick, seen: list[Seen]) -
 
 @pytest.mark.parametrize("method", ["aurora", "fedavg"])
 def test_04_evaluation_leaves_everything_as_it_was(method: str, quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
-    setting = prepare(quick(method, validation=0.2))
+    setting = prepare(quick(method, validation=0.2, evaluate_at=(1, 2)))
     optimisers: list[torch.optim.Optimizer] = []
     monkeypatch.setattr(
         step, "make_optimiser", lambda *args: optimisers.append(make_optimiser(*args)) or optimisers[-1]
@@ -167,12 +167,13 @@ def test_04_evaluation_leaves_everything_as_it_was(method: str, quick: Quick, mo
     evaluations: list[int] = []
 
     def evaluate(epoch: int, model: Classifier, row: Any) -> None:
-        before, random = {k: t.clone() for k, t in model.state_dict().items()}, torch.get_rng_state()
+        random = torch.get_rng_state()
+        assert not any(module.training for module in model.modules())
+        assert not any(p.requires_grad for p in model.parameters())
         upload_of(setting, ready(setting), model, SECTIONS)
-        assert all(module.training for module in model.modules())
-        assert all(p.requires_grad for p in model.parameters())
-        assert all(torch.equal(tensor, before[k]) for k, tensor in model.state_dict().items())
         assert torch.equal(torch.get_rng_state(), random)
+        for tensor in model.state_dict().values():  # it is a copy: whatever happens to it
+            tensor.zero_()
         evaluations.append(epoch)
 
     watched, unwatched = train_alone(setting, 0, evaluate), train_alone(setting, 0)
@@ -182,6 +183,16 @@ def test_04_evaluation_leaves_everything_as_it_was(method: str, quick: Quick, mo
     memories = [[state["momentum_buffer"] for state in found.state.values()] for found in optimisers]
     assert len(memories) == 2 and len(memories[0]) > 10
     assert all(torch.equal(a, b) for a, b in zip(*memories, strict=True))
+
+
+def test_04_the_upload_of_a_live_model_leaves_it_alive(quick: Quick) -> None:
+    setting = prepare(quick("fafi", validation=0.2))
+    model = ready(setting).model.train()
+    before = {k: t.clone() for k, t in model.state_dict().items()}
+    upload_of(setting, ready(setting), model, SECTIONS)
+    assert all(module.training for module in model.modules())
+    assert all(p.requires_grad for p in model.parameters())
+    assert all(torch.equal(tensor, before[k]) for k, tensor in model.state_dict().items())
 
 
 def test_04_the_next_batches_and_views_are_the_same_after_an_evaluation(quick: Quick, seen: list[Seen]) -> None:

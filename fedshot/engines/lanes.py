@@ -8,7 +8,6 @@ how many there are: every client draws from its own streams and touches nothing 
 import time
 from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from fedshot.store import ClientSummary, RunFolder
 
 _MOST_LANES = 8  # beyond it nothing was gained
 _IMAGES_AT_ONCE = 1024  # images in the batches of all lanes together that fill a large GPU
+_BURST = 32  # steps that a lane launches in its turn: the host may be long at the end of another one's client
 _WARM_STEPS = 4  # after which a lane has its memory: a step as it is, a captured one, and some
 
 
@@ -31,7 +31,10 @@ class Lane:
 
     def __init__(self, place: Place) -> None:
         device, self.place = torch.device(place.device), place
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.stream: torch.cuda.Stream | None = None
+        self._outside: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self.stream, self._outside = torch.cuda.Stream(device), torch.cuda.current_stream(device)
         self.job: Job | None = None
         self.work: Generator[bool, None, ClientSummary] | None = None
         self.steps = 0
@@ -59,19 +62,29 @@ class Lane:
         """Drops what is kept for the next client: a broken one may have spoilt it."""
         self.bench = Bench(self.place.captured, self.place.fused)
 
-    def advance(self) -> bool | ClientSummary | Exception:
-        """Launches the next step. Whether there was one, or how the client's work ended."""
+    def advance(self, most: int = 1) -> bool | ClientSummary | Exception:
+        """Launches the next steps, until it must wait. Whether there was one, or how the client's work ended."""
         if self.work is None:
             raise RuntimeError("a lane without a client cannot advance")
-        with torch.cuda.stream(self.stream) if self.stream else nullcontext():
-            try:
-                moved = next(self.work)
-            except StopIteration as end:
-                return end.value
-            except Exception as error:
-                return error
+        moved = 0
+        _use(self.stream)
+        try:
+            while moved < most and next(self.work):
+                moved += 1
+        except StopIteration as end:
+            return end.value
+        except Exception as error:
+            return error
+        finally:
+            _use(self._outside)
         self.steps += moved
-        return moved
+        return moved > 0
+
+
+def _use(stream: torch.cuda.Stream | None) -> None:
+    """Makes it the current stream, if there is one: torch's context manager takes as long as a launch."""
+    if stream is not None:
+        torch.cuda.set_stream(stream)
 
 
 def train_in_lanes(jobs: Iterator[Job], place: Place, told: Told) -> Iterator[Done]:
@@ -85,7 +98,7 @@ def train_in_lanes(jobs: Iterator[Job], place: Place, told: Told) -> Iterator[Do
             while crew.staff():
                 moved = False
                 for lane in list(crew.busy):
-                    outcome = lane.advance()
+                    outcome = lane.advance(_BURST if crew.limit else 1)
                     if isinstance(outcome, bool):
                         moved |= outcome
                     elif (done := crew.ended(lane, outcome)) is not None:

@@ -42,12 +42,13 @@ class Checkpoint:
         self.rows, self.spent = story.rows, story.seconds
         return story.epoch
 
-    def keep(self, training: Training, epoch: int, row: Row) -> None:
-        """Takes note of an epoch, and writes the file if the last one is old."""
-        self.rows.append(row)
-        now = time.perf_counter()
-        if now - self._written < self._seconds or epoch == training.spec.epochs:
-            return
+    @property
+    def due(self) -> bool:
+        """Whether the last file is old."""
+        return time.perf_counter() - self._written >= self._seconds
+
+    def write(self, training: Training, epoch: int) -> None:
+        """Writes the file after an epoch, the rows of which are all there."""
         tensors = _content(training)
         if tensors is None:  # an objective that hides its state cannot be brought back
             return

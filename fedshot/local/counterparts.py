@@ -86,8 +86,9 @@ def _pairs(ours: Any, theirs: Any, met: dict[int, tuple[Any, Any]]) -> Iterator[
     if len(parts[0]) != len(parts[1]):
         raise _Differ
     for part, counterpart in zip(*parts, strict=True):
-        empty = isinstance(part, dict) and not part and part == counterpart  # as most parts of a module are
-        if not empty:
+        # as most parts of a module are: without a look inside
+        plain = type(part) is type(counterpart) and (isinstance(part, _PLAIN) or (isinstance(part, dict) and not part))
+        if not plain or part != counterpart:
             yield from _pairs(part, counterpart, met)
 
 

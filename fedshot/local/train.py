@@ -1,5 +1,6 @@
 """The only training loop: one client, alone, from the shared initial model to the end of its local run."""
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 
@@ -16,7 +17,9 @@ from fedshot.method import Client, Views
 from fedshot.models import Classifier
 from fedshot.spec import Spec
 
-AtEpoch = Callable[[int, Classifier, Row], None]
+AtEpoch = Callable[[int, Classifier | None, Row], None]  # with the model at evaluation points
+
+_STEPS_AHEAD = 64  # that a device may be given before it has told how an earlier epoch ended
 
 
 class TrainingDiverged(ArithmeticError):
@@ -65,7 +68,7 @@ class Bench:
 
 
 def train(client: Client, objective: Objective, views: Views, spec: Spec, at_epoch: AtEpoch) -> None:
-    """Trains `client.model` in place; calls `at_epoch(epoch, model, telemetry)` after each of the epochs 1 … E."""
+    """Trains `client.model` in place: all `steps` at once."""
     for _ in steps(client, objective, views, spec, at_epoch, Bench()):
         pass
 
@@ -79,13 +82,16 @@ def steps(
     bench: Bench,
     checkpoint: Checkpoint | None = None,
 ) -> Iterator[bool]:
-    """The same, one step at a time, so that others can train in between; False where it only waits for the device.
+    """Trains `client.model` in place, one step at a time, so that others can train in between.
 
-    Momentum, schedules and random streams live as long as the client. An epoch that ends with numbers that are not
-    finite raises `TrainingDiverged` instead of the call of `at_epoch`, which is handed the live model: whoever
-    evaluates it works on a copy (`frozen_copy`), so that training is the same with and without evaluation.
+    Yields False where it only waits for the device. Momentum, schedules and random streams live as long as the client.
+    `at_epoch(epoch, model, telemetry)` is called after each of the epochs 1 … E, in order. At an evaluation point it is
+    handed a frozen copy of the model, for the time of the call, so that training is the same with and without
+    evaluation. Between two points a GPU may be some steps further when the telemetry arrives: no model then.
+    An epoch that ends with numbers that are not finite raises `TrainingDiverged` instead.
     """
     training = bench.take(client, objective, views, spec)
+    points, arriving = {*spec.evaluate_at, spec.epochs}, deque[tuple[int, Arrival]]()
     done = checkpoint.restore(training) if checkpoint else 0
     for epoch in range(done + 1, spec.epochs + 1):
         training.shuffle()
@@ -94,15 +100,23 @@ def steps(
             bench.do((size, compared), training, partial(training.step, size, compared))
             yield True
         bench.do("epoch", training, training.log.close)
-        arriving = Arrival(training.log.closed)
-        while not arriving.ready():
-            yield False
-        row = training.log.row(arriving.tensor, client.id, epoch, len(training.sizes))
-        if row["base_loss"] is None:
-            raise TrainingDiverged(row)
-        at_epoch(epoch, training.client.model, row)
-        if checkpoint:
-            checkpoint.keep(training, epoch, row)
+        arriving.append((epoch, Arrival(training.log.closed)))
+        due = checkpoint is not None and checkpoint.due
+        while arriving:
+            if not arriving[0][1].ready():
+                if epoch not in points and not due and len(arriving) * len(training.sizes) < _STEPS_AHEAD:
+                    break
+                yield False
+                continue
+            ended, arrival = arriving.popleft()
+            row = training.log.row(arrival.tensor, client.id, ended, len(training.sizes))
+            if row["base_loss"] is None:
+                raise TrainingDiverged(row)
+            if checkpoint:
+                checkpoint.rows.append(row)
+            at_epoch(ended, training.still() if ended in points else None, row)
+        if checkpoint and due and epoch < spec.epochs:
+            checkpoint.write(training, epoch)
 
 
 class Arrival:

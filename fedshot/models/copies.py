@@ -30,3 +30,9 @@ def copy_of(module: Module) -> Module:
 def frozen_copy(model: Module) -> Module:
     """A copy in evaluation mode that cannot be trained."""
     return copy_of(model).eval().requires_grad_(False)
+
+
+def frozen(model: Module) -> Module:
+    """The model itself if it is in evaluation mode and cannot be trained, else a copy that is and cannot."""
+    live = model.training or any(parameter.requires_grad for parameter in model.parameters())
+    return frozen_copy(model) if live else model

@@ -1,9 +1,10 @@
 """The command line as a person meets it: through `fedshot.cli.main`, and as the installed program."""
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,9 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def program() -> Callable[..., Answer]:
     """Runs the installed program in a process of its own."""
 
-    def run(*arguments: str, cwd: Path) -> Answer:
-        ended = subprocess.run([PROGRAM, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120)
+    def run(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> Answer:
+        around = {**os.environ, **(env or {})}
+        ended = subprocess.run([PROGRAM, *arguments], cwd=cwd, env=around, capture_output=True, text=True, timeout=120)
         return Answer(ended.returncode, ended.stdout, ended.stderr)
 
     return run
