@@ -58,7 +58,7 @@ def scored(
     predictors: Mapping[str, Predictor], test: Labelled, task: Task
 ) -> Iterator[tuple[slice, dict[str, Tensor]]]:
     """What each predictor makes of one part of the test images after the other."""
-    interview = Interview({name: p.models for name, p in predictors.items()}, test.images, task)
+    interview = Interview({name: (p.models, p.look) for name, p in predictors.items()}, test.images, task)
     combine = {name: p.study(interview.with_one(name)) if p.study else p.combine for name, p in predictors.items()}
     for part, said in interview.with_all():
         found = {name: combine[name](outputs) for name, outputs in said.items()}

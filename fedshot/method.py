@@ -36,12 +36,14 @@ class Client:
 class Views:
     """How a client's images enter a step: augmented views, and perhaps the images as they are.
 
-    `balanced`: every class that the client holds comes equally often, instead of every image once an epoch.
+    `balanced`: every class that the client holds comes equally often, instead of every image once an epoch. `turned`:
+    an image comes in one of its turns, drawn anew each time, and its label says which (`models.turned`).
     """
 
     augmented: int = 2
     plain: bool = False
     balanced: bool = False
+    turned: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Method:
     A client yields exactly one upload and hears nothing back. In a method of two `phases` every client first announces
     how many images of each class it holds. What the server makes once and sends with the job is the `broadcast`;
     `public` says that it needs public images. `check` refuses a task for which the method cannot be, before anything is
-    made.
+    made. `settings` are fields of the spec that it fills in where none is given.
     """
 
     name: str
@@ -73,3 +75,4 @@ class Method:
     broadcast: Callable[[Opening], Mapping[str, Tensor]] | None = None
     public: bool = False
     check: Callable[[Task], object] = lambda task: None
+    settings: Mapping[str, object] = field(default_factory=dict)

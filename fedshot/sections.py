@@ -5,15 +5,19 @@ A fusion rule names the sections that it reads. A method whose clients send some
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from fedshot.local.common import common_statistics
 from fedshot.local.confidence import class_confidence
-from fedshot.local.familiarity import class_means, familiarity, nearest_distance, shrunk_root
+from fedshot.local.familiarity import class_means, familiarity, nearest_distance, shrunk_root, turned_familiarity
 from fedshot.local.pixels import class_pixels, grid_of
 from fedshot.models import unit
+from fedshot.models.common import common_width
+from fedshot.models.turned import turns_of
+from fedshot.symmetric import unpack_symmetric
 
 Shape = tuple[int | None, ...]  # None for a length that is free, at most the number of images
 
@@ -25,6 +29,7 @@ class Sizes:
     width: int  # d, of a feature
     classes: int
     image: tuple[int, int, int]  # channels, height, width
+    weights: int = 0  # numbers in a model's state
 
 
 @dataclass(frozen=True)
@@ -34,18 +39,24 @@ class Evidence:
     features: Tensor  # (N, d) of the training images
     labels: Tensor  # (N,)
     held_out: Tensor | None  # (M, d) of the validation images
-    classes: int
+    sizes: Sizes
     logits: Tensor  # (N, C) of the training images
     held_out_logits: Tensor | None  # (M, C)
     held_out_labels: Tensor | None  # (M,)
     images: Tensor  # (N, channels, H, W) uint8, those of training
+    mirrored: bool = False  # whether an image and its mirror are one to the task
+
+    @property
+    def classes(self) -> int:
+        return self.sizes.classes
 
 
 @dataclass(frozen=True)
 class Section:
     """A named part of an upload.
 
-    `make` returns its float32 tensors, or None for a client that cannot have them. `layout` gives their shapes.
+    `make` returns its tensors, or None for a client that cannot have them. `layout` gives their shapes, `types` their
+    types where they are not float32.
     `complaint` says what is wrong with received values, given which classes the client holds, (C,) bool; None if
     nothing is.
     """
@@ -53,6 +64,7 @@ class Section:
     make: Callable[[Evidence], dict[str, Tensor] | None]
     layout: Callable[[Sizes], dict[str, Shape]]
     complaint: Callable[[Mapping[str, Tensor], Tensor], str | None] = lambda content, held: None
+    types: Mapping[str, torch.dtype] = field(default_factory=dict)
 
 
 def _moments(evidence: Evidence) -> dict[str, Tensor]:
@@ -123,4 +135,69 @@ STATISTICS: dict[str, Section] = {
         _impossible_familiarity,
     ),
     "class_pixels": Section(_class_pixels, _class_pixels_layout, _impossible_pixels),
+}
+
+
+def by_turn(features: Tensor, turns: int) -> Tensor:
+    """Features of all turns side by side, (N, T · d) of norm 1, as unit features of each, (N, T, d)."""
+    return features.unflatten(1, (turns, -1)) * turns**0.5
+
+
+def _turned_familiarity(evidence: Evidence) -> dict[str, Tensor] | None:
+    if evidence.held_out is None or len(evidence.held_out) < 2:  # a deviation needs two
+        return None
+    turns = turns_of(evidence.sizes.image)
+    seen, held_out = by_turn(evidence.features, turns), by_turn(evidence.held_out, turns)
+    return turned_familiarity(seen, evidence.labels, held_out, evidence.classes)
+
+
+def _turned_familiarity_layout(sizes: Sizes) -> dict[str, Shape]:
+    turns = turns_of(sizes.image)
+    width = sizes.width // turns
+    return {"means": (sizes.classes, turns, width), "covariance": (width * (width + 1) // 2,), "spread": (2,)}
+
+
+def _impossible_turned_familiarity(content: Mapping[str, Tensor], held: Tensor) -> str | None:
+    if content["spread"][1] <= 0:
+        return "spread has a deviation of 0 or less"
+    covariance = unpack_symmetric(content["covariance"], content["means"].shape[2])
+    return None if shrunk_root(covariance)[1] else "covariance is not the covariance of anything"
+
+
+def _common(evidence: Evidence) -> dict[str, Tensor]:
+    width = _common_width(evidence.sizes)
+    return common_statistics(evidence.images, evidence.labels, evidence.classes, width, evidence.mirrored)
+
+
+def _common_width(sizes: Sizes) -> int:
+    """D, such that weights in half precision and all that routing needs take no more than FAFI's weights in full."""
+    turns = turns_of(sizes.image)
+    width = sizes.width // turns
+    fafi = sizes.weights - (turns - 1) * sizes.classes * width  # which has a prototype for each class alone
+    familiarity = 4 * sizes.classes * sizes.width + width**2
+    return common_width(4 * fafi - 2 * sizes.weights - familiarity, sizes.classes)
+
+
+def _common_layout(sizes: Sizes) -> dict[str, Shape]:
+    width = _common_width(sizes)
+    return {"means": (sizes.classes, width), "covariance": (width * (width + 1) // 2,)}
+
+
+def _impossible_common(content: Mapping[str, Tensor], held: Tensor) -> str | None:
+    width = content["means"].shape[1]
+    diagonal = torch.arange(1, width + 1).cumsum(0) - 1  # where a packed triangle has its diagonal
+    return "covariance has a negative variance" if (content["covariance"][diagonal] < 0).any() else None
+
+
+# Of clients whose models look at every turn of an image, for a server that must know whom to ask. The covariance of
+# `familiarity` would be that of all turns at once, larger than the model.
+ROUTING: dict[str, Section] = {
+    **{name: section for name, section in STATISTICS.items() if name != "familiarity"},
+    "turned_familiarity": Section(
+        _turned_familiarity,
+        _turned_familiarity_layout,
+        _impossible_turned_familiarity,
+        types={"covariance": torch.float16},
+    ),
+    "common": Section(_common, _common_layout, _impossible_common, types={"covariance": torch.float16}),
 }

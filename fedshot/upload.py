@@ -10,18 +10,19 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 from safetensors import SafetensorError
 from safetensors.torch import load as parse_safetensors
-from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from fedshot import __version__
 from fedshot.errors import UploadRefused
+from fedshot.grown import Grown
 from fedshot.precision import pack, unpack
+from fedshot.privacy.policy import CountsPolicy
 from fedshot.sections import STATISTICS, Section, Shape, Sizes
 from fedshot.spec import Precision, first_problem
 from fedshot.stored import StoredTensor, read, sha256
@@ -31,13 +32,25 @@ SECTIONS = ("weights", *STATISTICS)
 Count = Annotated[int, Field(ge=0, le=10**9)]
 Kind = tuple[torch.dtype, Shape]
 
-_TYPES = {torch.int64: "I64", torch.float32: "F32", torch.bfloat16: "BF16", torch.int8: "I8"}  # as safetensors says
+_TYPES = {  # as safetensors says
+    torch.float64: "F64",
+    torch.int64: "I64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int8: "I8",
+}
 
 
-class Header(BaseModel):
-    """The typed part of an upload."""
+class Header(Grown):
+    """The typed part of an upload.
+
+    `counts` says what the class counts are worth: exact; noised; or withheld, when they are a stand-in of equal
+    numbers.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    later: ClassVar[tuple[str, ...]] = ("counts",)
 
     client: Count
     samples: Annotated[Count, Field(ge=1)]
@@ -46,6 +59,12 @@ class Header(BaseModel):
     precision: Precision = "fp32"
     validation_accuracy: float | None = Field(default=None, ge=0, le=1)
     fedshot: str = __version__
+    counts: str = "exact"
+
+    @field_validator("counts")
+    @classmethod
+    def _a_policy(cls, given: str) -> str:
+        return str(CountsPolicy.parse(given))
 
 
 @dataclass(frozen=True)
@@ -70,20 +89,29 @@ class Upload:
 
     def to_bytes(self) -> bytes:
         """The message as it travels: safetensors, the header in its metadata. Equal uploads have equal bytes."""
-        tensors = {name: read(tensor) for name, tensor in self.tensors.items()}
-        return to_safetensors(tensors, metadata={"fedshot": self.header.model_dump_json()})
+        contents = (_bytes_of(read(self.tensors[name])) for name in self._order())
+        return b"".join([self._table(), *contents])
 
     @property
     def size(self) -> int:
         """The length of `to_bytes`, from names, types and shapes alone: no tensor is read."""
+        return len(self._table()) + sum(t.dtype.itemsize * math.prod(t.shape) for t in self.tensors.values())
+
+    def _order(self) -> list[str]:
+        """The tensors as safetensors puts them: the widest types first, then by name."""
+        return sorted(self.tensors, key=lambda name: (-self.tensors[name].dtype.itemsize, name))
+
+    def _table(self) -> bytes:
+        """What the message begins with: its length, the header, and where each tensor lies; a multiple of 8."""
         table: dict[str, object] = {"__metadata__": {"fedshot": self.header.model_dump_json()}}
         end = 0
-        # safetensors puts the widest types first, then goes by name, and pads the table to a multiple of 8
-        for name, tensor in sorted(self.tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])):
+        for name in self._order():
+            tensor = self.tensors[name]
             begin, end = end, end + tensor.dtype.itemsize * math.prod(tensor.shape)
             table[name] = {"dtype": _TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
         text = json.dumps(table, separators=(",", ":"), ensure_ascii=False).encode()
-        return 8 + math.ceil(len(text) / 8) * 8 + end
+        text += b" " * (-len(text) % 8)
+        return len(text).to_bytes(8, "little") + text
 
     @property
     def sha256(self) -> str:
@@ -108,12 +136,29 @@ class Upload:
 
 def make_upload(header: Header, sections: Mapping[str, Mapping[str, Tensor]]) -> Upload:
     """An upload on the CPU. Weights travel in the header's precision, statistics in float32."""
+    plain = _on_host({f"{section}/{name}": t for section, content in sections.items() for name, t in content.items()})
     tensors: dict[str, Tensor] = {}
     for section, content in sections.items():
-        plain = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in content.items()}
-        packed = pack(plain, header.precision) if section == "weights" else plain
+        own = {name: plain[f"{section}/{name}"] for name in content}
+        packed = pack(own, header.precision) if section == "weights" else own
         tensors |= {f"{section}/{name}": t for name, t in packed.items()}
     return Upload(header, tensors)
+
+
+def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies of tensors on the CPU, dense and apart from their originals; those of one type come in one transfer."""
+    found: dict[str, Tensor] = {}
+    for dtype in dict.fromkeys(t.dtype for t in tensors.values()):
+        alike = {name: t.detach() for name, t in tensors.items() if t.dtype == dtype}
+        joined = torch.cat([t.reshape(-1) for t in alike.values()]).cpu()
+        parts = joined.split([t.numel() for t in alike.values()])
+        found |= {name: part.view(t.shape) for (name, t), part in zip(alike.items(), parts, strict=True)}
+    return {name: found[name] for name in tensors}
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    """The content of a dense tensor on the CPU, as it lies in memory."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def size_limit(
@@ -163,7 +208,10 @@ def validate(
         known: the statistics that the job knows.
     """
     header = upload.header
-    if sum(header.class_counts) != header.samples:
+    if header.counts == "withheld":
+        if len(set(header.class_counts)) != 1:
+            raise UploadRefused("class counts are withheld, and yet they differ from class to class")
+    elif sum(header.class_counts) != header.samples:
         raise UploadRefused(f"class counts add up to {sum(header.class_counts)}, not to {header.samples} samples")
     if missing := sorted(set(needs) - upload.sections):
         raise UploadRefused(f"section {', '.join(missing)} is missing")
@@ -174,7 +222,8 @@ def validate(
         shapes = known[name].layout(sizes) if name in known else {}
         packed = pack(model, header.precision) if name == "weights" else {}
         expected: dict[str, Kind] = {key: (t.dtype, tuple(t.shape)) for key, t in packed.items()}
-        expected |= {key: (torch.float32, shape) for key, shape in shapes.items()}
+        types = known[name].types if name in known else {}
+        expected |= {key: (types.get(key, torch.float32), shape) for key, shape in shapes.items()}
         _check_layout({k: t for k, t in upload.tensors.items() if k.startswith(f"{name}/")}, name, expected)
         content = upload.section(name)
         for key, tensor in content.items():

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from fedshot.errors import UploadRefused
@@ -340,11 +341,13 @@ def test_damaged_bytes_are_refused_or_change_the_hash_but_never_crash(upload: Up
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("sections", [("weights",), ("weights", "moments"), SECTIONS])
-def test_the_size_is_known_without_making_the_bytes(
+def test_the_bytes_are_those_of_safetensors_and_the_size_is_known_before(
     precision: Precision, sections: tuple[str, ...], model: Classifier, statistics: dict[str, dict[str, Tensor]]
 ) -> None:
     header = HEADER.model_copy(update={"precision": precision, "method": 'mine "é".py'})
     part = make_upload(header, {"weights": model.state_dict(), **statistics}).only(sections)
+    tensors = {name: t for name, t in part.tensors.items() if isinstance(t, Tensor)}
+    assert part.to_bytes() == to_safetensors(tensors, {"fedshot": header.model_dump_json()})
     assert part.size == len(part.to_bytes())
 
 

@@ -25,6 +25,7 @@ class Division(BaseModel):
     sizes: tuple[int, ...] = ()
     class_counts: tuple[tuple[int, ...], ...] = ()  # a row for each client
     unassigned: int = 0
+    unknown: tuple[int, ...] = ()  # clients that did not tell what they hold
 
 
 @dataclass(frozen=True)

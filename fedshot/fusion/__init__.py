@@ -15,6 +15,7 @@ from fedshot.fusion.features import (
     released,
 )
 from fedshot.fusion.outputs import Outputs
+from fedshot.fusion.routed import common, routed
 from fedshot.fusion.rule import Fusion, Member, Predictor, models_of, transductive
 from fedshot.fusion.split import shared_base
 from fedshot.fusion.transport import otfusion
@@ -30,6 +31,7 @@ __all__ = [
     "average",
     "batch_moments",
     "class_weighted",
+    "common",
     "distilled",
     "dynamic_prototypes",
     "features",
@@ -43,6 +45,7 @@ __all__ = [
     "otfusion",
     "probabilities",
     "released",
+    "routed",
     "shared_base",
     "transductive",
     "typicality",
@@ -59,6 +62,8 @@ FUSIONS: dict[str, Callable[..., Fusion]] = {
     "probabilities": probabilities,
     "class_weighted": class_weighted,
     "typicality": typicality,
+    "common": common,
+    "routed": routed,
     "moments": moments,
     "batch_moments": batch_moments,
     "nearest_prototype": nearest_prototype,

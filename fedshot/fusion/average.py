@@ -73,8 +73,8 @@ def weighted_head(members: Sequence[Member], weights: Tensor) -> nn.Module:
     """The clients' heads averaged by weights (K,), or row by row by weights (K, C)."""
     if weights.ndim == 2:
         check_class_rows(members[0].model)
-    head = copy.deepcopy(members[0].model.head)
-    states = (m.model.head.state_dict() for m in members)
+    head = copy.deepcopy(members[0].model.answering_head())
+    states = (m.model.answering_head().state_dict() for m in members)
     head.load_state_dict(average_states(states, weights))
     return head
 

@@ -114,7 +114,7 @@ def _lesson(
         shares: of each model in the mean feature; None for no feature.
     """
     scores, targets = [], []
-    for said in Interview({"teacher": teacher.models}, images, task).with_one("teacher"):
+    for said in Interview({"teacher": (teacher.models, teacher.look)}, images, task).with_one("teacher"):
         told = teacher.combine(said).float()
         told = told - prior.to(told)
         soft = (told / temperature).softmax(1)
@@ -166,4 +166,4 @@ def _started(start: Start, members: Sequence[Member]) -> Classifier:
     model = copy_of(largest.model)
     if start == "average":
         model.load_state_dict(average_states((m.model.state_dict() for m in members), samples(members)))
-    return model.requires_grad_(True)
+    return model.upright().requires_grad_(True)

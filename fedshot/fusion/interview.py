@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedshot.fusion.memory import ASKED_BYTES, OnDemand
 from fedshot.fusion.outputs import Encoded, Outputs, ask
@@ -13,7 +13,7 @@ from fedshot.models import Classifier
 from fedshot.models.split import Base, SplitEncoder
 from fedshot.task import Task
 
-Panel = Sequence[Classifier]  # the models of one predictor
+Panel = tuple[Sequence[Classifier], nn.Module | None]  # the models of one predictor, and its look
 
 _BATCH = 500  # images through a model at once on the CPU
 _BATCH_PIXELS = 2**20  # the same on a GPU, in pixels: 1,024 images of 32x32; more is hardly faster
@@ -29,7 +29,10 @@ class Interview:
 
     def __init__(self, panels: Mapping[str, Panel], images: Tensor, task: Task) -> None:
         # a list becomes a tuple, so that panels can be compared; what is on demand stays so
-        self._panels = {name: p if isinstance(p, OnDemand) else tuple(p) for name, p in panels.items()}
+        self._panels: dict[str, Panel] = {
+            name: (models if isinstance(models, OnDemand) else tuple(models), look)
+            for name, (models, look) in panels.items()
+        }
         self._images, self._task = images, task
         self._groups = self._plan()
         self._everything: dict[str, list[Outputs]] | None = None
@@ -53,11 +56,14 @@ class Interview:
         """Groups of batches."""
         floats = math.prod(self._task.shape)  # for each image
         bases = set[Base]()
-        for panel in set(self._panels.values()):
-            encoder = panel[0].encoder
-            floats += len(panel) * (encoder.width + self._task.classes)
-            if isinstance(encoder, SplitEncoder):  # all models of a panel share one base
-                bases.add(encoder.base)
+        for models, look in set(self._panels.values()):
+            floats += self._seen_by(look)
+            if not len(models):
+                continue
+            first = models[0]
+            floats += len(models) * (first.width + self._task.classes)
+            if isinstance(first.encoder, SplitEncoder):  # all models of a panel share one base
+                bases.add(first.encoder.base)
         floats += sum(self._made_by(base) for base in bases)
         kind = self._images.device.type
         room = ASKED_BYTES[kind] // (4 * floats)
@@ -66,6 +72,10 @@ class Interview:
         total, together = len(self._images), max(1, room // size)
         batches = [slice(start, min(start + size, total)) for start in range(0, total, size)]
         return [batches[start : start + together] for start in range(0, len(batches), together)]
+
+    def _seen_by(self, look: nn.Module | None) -> int:
+        """How many floats a look sees in one image."""
+        return 0 if look is None else look(self._task.prepare(self._images[:1])).numel()
 
     @torch.no_grad()
     def _made_by(self, base: Base) -> int:
@@ -85,5 +95,6 @@ class Interview:
         said: dict[Panel, list[Outputs]] = {}
         for name in names:
             panel = self._panels[name]
-            said[panel] = said.get(panel) or ask(panel, batches, encoded)
+            models, look = panel
+            said[panel] = said.get(panel) or ask(models, batches, encoded, look)
         return {name: said[self._panels[name]] for name in names}

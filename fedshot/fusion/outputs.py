@@ -1,7 +1,7 @@
 """What K models say about images: each model is loaded once; an encoder, or a base, that models share runs once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import torch
@@ -21,33 +21,36 @@ class Outputs:
 
     features: Tensor  # (K, N, d) raw
     logits: Tensor  # (K, N, C)
+    seen: Tensor | None = None  # (N, D) what a fixed look sees in the images, where a predictor has one
 
 
-def outputs_of(models: Sequence[Classifier], images: Tensor) -> Outputs:
-    """Raw features and logits of every model for prepared images."""
-    return ask(models, [images], WeakKeyDictionary())[0]
+def outputs_of(models: Sequence[Classifier], images: Tensor, look: nn.Module | None = None) -> Outputs:
+    """Raw features and logits of every model for prepared images, and what the look sees."""
+    return ask(models, [images], WeakKeyDictionary(), look)[0]
 
 
 @torch.no_grad()
-def ask(models: Sequence[Classifier], batches: Sequence[Tensor], encoded: Encoded) -> list[Outputs]:
+def ask(
+    models: Sequence[Classifier], batches: Sequence[Tensor], encoded: Encoded, look: nn.Module | None = None
+) -> list[Outputs]:
     """The outputs of all models for each batch of prepared images.
 
     Args:
         encoded: what encoders and bases have made of these batches; grows by what these models make of them. They are
             compared as whole objects.
     """
-    said: list[Outputs] = []
+    said: list[Outputs] = [] if len(models) else [Outputs(*2 * (x.new_empty(0, len(x), 0),)) for x in batches]
     for k, model in enumerate(models):
         known = encoded.get(model.encoder)
         for i, images in enumerate(batches):
             features = known[i] if known else _features(model, i, images, encoded)
-            logits = model.head(features)
+            logits = model.logits(features)
             if k == 0:
                 said.append(Outputs(*(part.new_empty(len(models), *part.shape) for part in (features, logits))))
             said[i].features[k] = features
             said[i].logits[k] = logits
         encoded[model.encoder] = [each.features[k] for each in said]
-    return said
+    return said if look is None else [replace(o, seen=look(x)) for o, x in zip(said, batches, strict=True)]
 
 
 def _features(model: Classifier, number: int, images: Tensor, encoded: Encoded) -> Tensor:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedshot.fusion.memory import OnDemand
 from fedshot.fusion.outputs import Outputs, outputs_of
@@ -40,7 +40,8 @@ class Predictor:
     A predictor with a `study` is transductive: tables never mix it with the others silently. It reads what the models
     say about all test images, one part after the other, and returns the function that scores a part; `combine` then
     scores images by their own statistics. `personal` are the models that the clients end up with, one each; None means
-    those that they trained. `teacher` is the predictor that it was taught to imitate, where there is one.
+    those that they trained. `teacher` is the predictor that it was taught to imitate, where there is one. `look` is a
+    fixed module that sees the prepared images beside the models: `Outputs.seen`.
     """
 
     models: Sequence[Classifier]
@@ -48,6 +49,7 @@ class Predictor:
     study: Study | None = None
     personal: Sequence[Classifier] | None = None
     teacher: "Predictor | None" = None
+    look: nn.Module | None = None
 
     @property
     def inductive(self) -> bool:
@@ -55,7 +57,7 @@ class Predictor:
 
     def __call__(self, images: Tensor) -> Tensor:
         """Prepared images (N, channels, H, W) to scores (N, C)."""
-        return self.combine(outputs_of(self.models, images))
+        return self.combine(outputs_of(self.models, images, self.look))
 
 
 def transductive(models: Sequence[Classifier], study: Study) -> Predictor:

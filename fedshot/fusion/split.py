@@ -60,6 +60,8 @@ def shared_base(
 
 
 def _check(model: Classifier, shared: Shared) -> None:
+    if model.upright() is not model:
+        raise UserError("shared_base: a model that looks at every turn of an image has no base to share")
     stages = len(model.encoder.in_order())
     if isinstance(shared, int) and shared > stages:
         raise UserError(

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from fedshot.symmetric import pack_symmetric, unpack_symmetric
+
 
 def familiarity(features: Tensor, labels: Tensor, held_out: Tensor, classes: int) -> dict[str, Tensor]:
     """Class means, the covariance within classes, and how far held-out images lie from their nearest class mean.
@@ -55,3 +57,33 @@ def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     """
     member = torch.nn.functional.one_hot(labels, classes).to(features)  # (N, C)
     return member.T @ features / member.sum(0).clamp(min=1)[:, None]
+
+
+def turned_familiarity(features: Tensor, labels: Tensor, held_out: Tensor, classes: int) -> dict[str, Tensor]:
+    """The same for features of several turns of an image: means of each class in each turn, one covariance for all.
+
+    Args:
+        features: unit features of the training images in each turn, (N, T, d).
+        held_out: of the validation images, (M, T, d).
+
+    Returns:
+        `means` (C, T, d); the packed `covariance` times d, in half precision, since a distance is standardised anyway;
+        and the `spread`: mean and deviation of held-out images' `turned_distance`.
+    """
+    means = torch.stack([class_means(turn, labels, classes) for turn in features.unbind(1)], dim=1)
+    centred = (features - means[labels]).flatten(0, 1)
+    packed = pack_symmetric(centred.T @ centred * (centred.shape[1] / len(centred))).half()
+    held = torch.bincount(labels, minlength=classes) > 0
+    distances = turned_distance(held_out, means, held, unpack_symmetric(packed.float(), centred.shape[1]))
+    return {"means": means, "covariance": packed, "spread": torch.stack([distances.mean(), distances.std()])}
+
+
+def turned_distance(features: Tensor, means: Tensor, held: Tensor, covariance: Tensor) -> Tensor:
+    """The mean over turns of the logarithm of `nearest_distance`, (N,).
+
+    Args:
+        features: (N, T, d).
+        means: (C, T, d).
+    """
+    each = [nearest_distance(f, m, held, covariance) for f, m in zip(features.unbind(1), means.unbind(1), strict=True)]
+    return torch.stack(each).clamp(min=1e-12).log().mean(0)

@@ -9,33 +9,43 @@ from fedshot.data.dataset import Labelled
 from fedshot.local.familiarity import class_means
 from fedshot.method import Client
 from fedshot.models import Classifier
-from fedshot.sections import Evidence, Section
+from fedshot.sections import Evidence, Section, Sizes
+from fedshot.task import Task
 
 _CHUNK = 512  # images encoded at once
 
 
-def statistics(client: Client, model: Classifier, known: Mapping[str, Section]) -> dict[str, dict[str, Tensor]]:
+def statistics(
+    client: Client, model: Classifier, known: Mapping[str, Section], features: Tensor | None = None
+) -> dict[str, dict[str, Tensor]]:
     """The given sections, from the client's own images without augmentation; those that this client can have.
 
     Args:
         model: a copy of the trained model in evaluation mode; it is only read.
+        features: of the training images, (N, d), where they are known already.
     """
     if not known:
         return {}
-    features = encode(client, model, client.train)
+    features = encode(client, model, client.train) if features is None else features
     held_out = encode(client, model, client.validation) if client.validation else None
     evidence = Evidence(
         features,
         client.train.labels,
         held_out,
-        client.task.classes,
-        logits=model.head(features),
-        held_out_logits=None if held_out is None else model.head(held_out),
+        sizes_of(model, client.task),
+        logits=model.logits(features),
+        held_out_logits=None if held_out is None else model.logits(held_out),
         held_out_labels=client.validation.labels if client.validation else None,
         images=client.train.images,
+        mirrored=client.augmentation == "natural",
     )
     made = {name: section.make(evidence) for name, section in known.items()}
     return {name: content for name, content in made.items() if content is not None}
+
+
+def sizes_of(model: Classifier, task: Task) -> Sizes:
+    """What the shapes of sections follow from, for a model as every client has it."""
+    return Sizes(model.width, task.classes, task.shape, sum(t.numel() for t in model.state_dict().values()))
 
 
 @torch.no_grad()
@@ -46,19 +56,22 @@ def encode(client: Client, model: Classifier, data: Labelled) -> Tensor:
 
 
 @torch.no_grad()
-def nearest_mean_agreement(client: Client, model: Classifier) -> float | None:
+def nearest_mean_agreement(client: Client, model: Classifier, features: Tensor) -> float | None:
     """NC4, Papyan et al. 2020 (arXiv:2008.08186): how often model and nearest class mean decide the same.
 
     As a share of the client's training images, without augmentation; in the terminal phase of training it tends to 1.
     None for a client of one class.
+
+    Args:
+        features: of the training images, (N, d).
     """
-    features, labels = encode(client, model, client.train), client.train.labels
+    labels = client.train.labels
     held = labels.unique()  # (C_k,)
     if len(held) < 2:
         return None
     means = class_means(features, labels, client.task.classes)[held]
     nearest = held[torch.cdist(features, means).argmin(1)]
-    return int((model.head(features).argmax(1) == nearest).sum()) / len(labels)
+    return int((model.logits(features).argmax(1) == nearest).sum()) / len(labels)
 
 
 @torch.no_grad()

@@ -15,7 +15,9 @@ from fedshot.local.sampling import balanced_order
 from fedshot.local.telemetry import EpochLog
 from fedshot.local.views import draw
 from fedshot.method import Client, Views
-from fedshot.models import unit
+from fedshot.models import Classifier, unit
+from fedshot.models.copies import frozen_copy
+from fedshot.models.turned import turn_at_random
 from fedshot.seeds import stream, stream_seed
 from fedshot.spec import Spec
 
@@ -43,6 +45,7 @@ class Training:
         self.total = torch.ones_like(self.done)
         self.progress = torch.zeros((), device=device)
         self.draws = torch.Generator(device)  # of augmentation
+        self._still: Classifier | None = None
         client.model.train()
         self._begin()
 
@@ -67,8 +70,19 @@ class Training:
             order = balanced_order(self.client.train.labels.cpu(), self.shuffles)
         else:
             order = torch.randperm(samples, generator=self.shuffles)
-        self.order[:samples].copy_(order)
+        if self.order.device.type == "cuda":
+            order = order.pin_memory()  # so that the copy waits for no step
+        self.order[:samples].copy_(order, non_blocking=True)
         self.place.zero_()
+
+    @torch.no_grad()
+    def still(self) -> Classifier:
+        """The model as it is now, frozen and apart from training; it is overwritten when it is asked for again."""
+        if self._still is None:
+            self._still = frozen_copy(self.client.model)
+        else:
+            torch._foreach_copy_(_tensors_of(self._still), _tensors_of(self.client.model))
+        return self._still
 
     def step(self, size: int, compared: bool = False) -> None:
         """One step on the next `size` images; `compared` also takes down how far its terms pull the same way."""
@@ -98,6 +112,8 @@ class Training:
         client, views = self.client, self.views
         batch = self.order[self.place + torch.arange(size, device=self.order.device)]
         images, labels = self.images[batch], self.labels[batch]
+        if views.turned:
+            images, labels = turn_at_random(images, labels, self.draws)
         draws = draw(views.augmented * size, client.augmentation, self.draws)
         inputs = inputs_of(images, draws, client.augmentation, views.plain, client.task, self.fused)
         features = encode(client.model.encoder, inputs, self.spec.precision or "fp32", self.fused, self.half)
@@ -138,6 +154,10 @@ class Training:
         self.client, self.spec = replace(client, model=self.client.model), spec
         self._begin()
         return True
+
+
+def _tensors_of(model: Classifier) -> list[Tensor]:
+    return [*model.parameters(), *model.buffers()]
 
 
 def _what_steps_read(client: Client, objective: Objective, views: Views, spec: Spec) -> tuple[object, ...]:

@@ -6,14 +6,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from fedshot.local.checkpoint import Checkpoint
-from fedshot.local.statistics import accuracy, nearest_mean_agreement, statistics
+from fedshot.local.statistics import accuracy, encode, nearest_mean_agreement, statistics
 from fedshot.local.telemetry import Row
 from fedshot.local.train import Bench, TrainingDiverged, steps
 from fedshot.method import Client
 from fedshot.models import Classifier
-from fedshot.models.copies import frozen_copy
+from fedshot.models.copies import frozen
+from fedshot.privacy.client import Told, guarantee, kept_told, told, told_row, told_state, training_of
+from fedshot.privacy.counts import sections_told
 from fedshot.setting import Setting
 from fedshot.store import ClientSummary, RunFolder
 from fedshot.upload import Header, Upload, make_upload
@@ -50,48 +53,70 @@ def client_work(
     spec, method, skipped = setting.spec, setting.method, None
     checkpoint = Checkpoint(folder.checkpoint(number), checkpoint_seconds)
     forget_peak_memory(setting.device)
+    numbers = kept_told(client, spec, folder.client(number) / "told.json")
 
-    def at_epoch(epoch: int, model: Classifier, row: Row) -> None:
-        last = epoch == spec.epochs
-        row["nearest_mean_agreement"] = nearest_mean_agreement(client, frozen_copy(model)) if last else None
-        if last:
-            folder.write_upload(upload_of(setting, client, model, method.statistics))
-        elif epoch in spec.evaluate_at:
-            folder.write_upload(upload_of(setting, client, model, setting.fusion.needs), epoch)
+    def at_epoch(epoch: int, model: Classifier | None, row: Row) -> None:
+        row["nearest_mean_agreement"] = None
+        if model is not None and epoch == spec.epochs:
+            features = encode(client, model, client.train)
+            row["nearest_mean_agreement"] = nearest_mean_agreement(client, model, features)
+            folder.write_upload(upload_of(setting, client, model, method.statistics, numbers, features))
+        elif model is not None:
+            folder.write_upload(upload_of(setting, client, model, setting.fusion.needs, numbers), epoch)
+        told_row(row, spec)
         tell(epoch)
 
+    objective, bench = training_of(method, client, spec, numbers.class_counts, bench)
     try:
-        yield from steps(client, method.objective(client), method.views, spec, at_epoch, bench, checkpoint)
+        yield from steps(client, objective, method.views, spec, at_epoch, bench, checkpoint)
     except TrainingDiverged as end:
+        told_row(end.row, spec)
         checkpoint.rows.append(end.row)
         skipped = str(end)
     summary = ClientSummary(
         id=number,
-        samples=len(client.train),
-        validation_samples=len(client.validation) if client.validation else 0,
+        samples=numbers.samples,
+        validation_samples=numbers.validation_samples,
         seconds=checkpoint.seconds,
         peak_memory_bytes=peak_memory(setting.device),
         not_captured=bench.refusal,
         skipped=skipped,
+        spent=guarantee(spec, client),
     )
     folder.finish_client(summary, checkpoint.rows)
     checkpoint.drop()
     return summary
 
 
-def upload_of(setting: Setting, client: Client, model: Classifier, sections: Collection[str]) -> Upload:
-    """What a client would send now. The live model is copied, never touched."""
-    still = frozen_copy(model)
+def upload_of(
+    setting: Setting,
+    client: Client,
+    model: Classifier,
+    sections: Collection[str],
+    numbers: Told | None = None,
+    features: Tensor | None = None,
+) -> Upload:
+    """What a client would send now. A live model is copied, never touched.
+
+    Args:
+        numbers: what the client tells of how much it holds, where that was settled before.
+        features: of the training images, (N, d), where they are known already.
+    """
+    still, numbers, spec = frozen(model), numbers or told(client, setting.spec), setting.spec
+    scored = client.validation if spec.dp_noise is None else None  # a share of images without noise
     header = Header(
         client=client.id,
-        samples=len(client.train),
-        class_counts=client.class_counts,
+        samples=numbers.samples,
+        class_counts=numbers.class_counts,
         method=setting.method.name,
-        precision=setting.spec.upload_precision,
-        validation_accuracy=accuracy(client, still, client.validation) if client.validation else None,
+        precision=spec.upload_precision,
+        validation_accuracy=accuracy(client, still, scored) if scored else None,
+        counts=spec.counts,
     )
+    sections = sections_told(sections, spec)
     known = {name: section for name, section in setting.method.statistics.items() if name in sections}
-    return make_upload(header, {"weights": still.state_dict(), **statistics(client, still, known)})
+    weights = told_state(still.state_dict(), spec)
+    return make_upload(header, {"weights": weights, **statistics(client, still, known, features)})
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from fedshot.methods.memory_bank import memory_bank, memory_bank_sound
 from fedshot.methods.public_bank import public_bank, public_bank_sound
 from fedshot.methods.random_anchors import random_anchors
 from fedshot.methods.raw_supcon import raw_supcon
+from fedshot.methods.recommended import recommended
 from fedshot.methods.reference_alignment import reference_alignment
 from fedshot.methods.sliding_anchors import sliding_anchors
 from fedshot.methods.split_announced import split_announced
@@ -64,6 +65,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "split_local": split_local,
     "distilled": distilled,
     "dynamic_prototypes": dynamic_prototypes,
+    "recommended": recommended,
     "fedavg": fedavg,
     "ensemble": ensemble,
     "fedproto": fedproto,

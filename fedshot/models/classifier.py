@@ -8,19 +8,39 @@ from fedshot.models.wiring import FEATURES, Wiring
 
 
 class Classifier(nn.Module):
-    """Normalised images (B, channels, H, W) to logits (B, C)."""
+    """Normalised images (B, channels, H, W) to logits (B, C).
+
+    Training reads `encoder` and `head`; inference asks for `features`, and for the `logits` that follow from them.
+    """
 
     def __init__(self, encoder: Encoder, head: nn.Module) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = head
 
+    @property
+    def width(self) -> int:
+        """d, of `features`."""
+        return self.encoder.width
+
     def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.encoder(images))
+        return self.logits(self.features(images))
 
     def features(self, images: Tensor) -> Tensor:
         """Raw features (B, d), before any normalisation."""
         return self.encoder(images)
+
+    def answering_head(self) -> nn.Module:
+        """The head that classifies `features`."""
+        return self.head
+
+    def upright(self) -> "Classifier":
+        """The model that looks at an image as it is, and no other way."""
+        return self
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Logits (B, C) of `features`."""
+        return self.answering_head()(features)
 
     def wiring(self) -> Wiring:
         """The channel groups of the whole network; a head's input columns follow the encoder's last group."""

@@ -34,6 +34,13 @@ class PrototypeHead(nn.Module):
         super().__init__()
         self.prototypes = nn.Parameter(torch.randn(classes, width))
 
+    @classmethod
+    def of(cls, prototypes: Tensor) -> "PrototypeHead":
+        """The head with these prototypes (C, d)."""
+        made = cls(0, 0)
+        made.prototypes = nn.Parameter(prototypes)
+        return made
+
     def forward(self, features: Tensor) -> Tensor:
         return unit(features) @ self.prototypes.T  # (B, C)
 

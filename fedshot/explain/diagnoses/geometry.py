@@ -29,10 +29,16 @@ class Geometry:
 
 
 def prototypes_in(run: Run, client: int) -> Tensor | None:
-    """The prototypes that a client sent, (C, d); None where its head has none or the upload is gone."""
+    """The prototypes that a client sent, (C, d); None where its head has none or the upload is gone.
+
+    Those of a class in several turns come side by side, as its features do.
+    """
     upload = run.upload(client)
-    head = upload.section("weights") if upload else {}
-    return next((tensor for name, tensor in head.items() if name.endswith("prototypes") and tensor.ndim == 2), None)
+    if upload is None:
+        return None
+    head, classes = upload.section("weights"), len(upload.class_counts)
+    found = (t for name, t in head.items() if name.endswith("prototypes") and t.ndim == 2)
+    return next((prototypes.reshape(classes, -1) for prototypes in found), None)
 
 
 def geometry(run: Run, client: int) -> Geometry | None:

@@ -38,7 +38,7 @@ def class_nobody_holds(run: Run) -> list[Finding]:
     """Classes of the task without a single training image among the clients."""
     columns = [sum(column) for column in zip(*run.class_counts, strict=True)]
     nobody = [c for c, count in enumerate(columns) if count == 0]
-    if not nobody:
+    if not nobody or run.division.unknown:
         return []
     asked = sum(run.tests[c] for c in nobody)
     share = asked / max(sum(run.tests), 1)

@@ -1,0 +1,149 @@
+"""Which client to believe: common features say what the image is like, familiarity who has seen its like."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fedshot.fusion.outputs import Outputs
+from fedshot.fusion.rule import Fusion, Member, Predictor, models_of
+from fedshot.fusion.weights import class_counts
+from fedshot.local.familiarity import turned_distance
+from fedshot.models.common import CommonFeatures
+from fedshot.options import NotNegative
+from fedshot.sections import by_turn
+from fedshot.symmetric import unpack_symmetric
+from fedshot.task import Task, channels
+
+_TINY = 1e-12  # keeps the logarithm of a probability finite
+
+
+def common(shrink: NotNegative = 0.003, confidence: NotNegative = 0.5) -> Fusion:
+    """No network at all: linear discriminants on common features, from the statistics of all clients together.
+
+    log p(c|x) = confidence · (m_c^T S^-1 f - m_c^T S^-1 m_c / 2) + log(n_c / n) up to a constant, with f the common
+    features of x, m_c the mean of class c over all clients' images and S the covariance within classes plus `shrink`
+    times its mean variance: exactly what one client with all the data would find. In thousands of dimensions such a
+    posterior is too sure of itself: `confidence` below 1 makes it humbler.
+    """
+
+    def fuse(members: Sequence[Member], task: Task) -> Predictor:
+        discriminants = Discriminants.of(members, shrink)
+        return Predictor(
+            (), lambda outputs: discriminants.log_posterior(_seen(outputs), confidence), look=_look(members, task)
+        )
+
+    return Fusion("common", fuse, needs=("common",))
+
+
+def routed(
+    sharpness: NotNegative = 1.0,
+    confidence: NotNegative = 0.15,
+    share: NotNegative = 0.25,
+    shrink: NotNegative = 0.003,
+) -> Fusion:
+    """Each client counts by how likely its classes are by common features, and by how familiar the image is to it.
+
+    g(c|x) is the posterior of the rule `common`; r_k(x) = sum_c g(c|x) n_kc / sum_j n_jc, how likely it is that client
+    k holds such an image; z_k(x) the logarithm of the distance to the client's nearest class mean, averaged over the
+    turns of the image, standardised by the client's held-out images. With w_k proportional to r_k exp(-sharpness z_k),
+    score_y = log sum_k w_k p_k(y|x) + share · log g(y|x).
+    """
+
+    def fuse(members: Sequence[Member], task: Task) -> Predictor:
+        discriminants = Discriminants.of(members, shrink)
+        familiar = [TurnedFamiliar.of(member, discriminants.device) for member in members]
+        holders = class_counts(members).to(discriminants.device)  # (K, C), columns add up to 1
+
+        def combine(outputs: Outputs) -> Tensor:
+            log_g = discriminants.log_posterior(_seen(outputs), confidence)  # (N, C)
+            z = torch.stack([known.surprise(f) for known, f in zip(familiar, outputs.features, strict=True)])  # (K, N)
+            log_r = (log_g.exp() @ holders.T).clamp(min=_TINY).log().T
+            w = torch.softmax(log_r - sharpness * z, dim=0)
+            answer = (w[:, :, None] * outputs.logits.softmax(2)).sum(0)
+            return answer.clamp(min=_TINY).log() + share * log_g
+
+        return Predictor(models_of(members), combine, look=_look(members, task))
+
+    return Fusion("routed", fuse, needs=("weights", "common", "turned_familiarity"), held_out=True)
+
+
+class Discriminants:
+    """Linear discriminants of all clients' images together, in common features."""
+
+    def __init__(self, directions: Tensor, offset: Tensor, log_prior: Tensor) -> None:
+        self.directions, self.offset, self.log_prior = directions, offset, log_prior  # (D, C), (C,), (C,)
+
+    @property
+    def device(self) -> torch.device:
+        return self.offset.device
+
+    @classmethod
+    def of(cls, members: Sequence[Member], shrink: float) -> "Discriminants":
+        """From class counts, class means and covariances of the clients, which are read one after the other."""
+        device = next(members[0].model.parameters()).device
+        counts = torch.tensor([m.upload.header.class_counts for m in members], dtype=torch.float64, device=device)
+        total = counts.sum(0)
+        sections = (m.upload.section("common") for m in members)
+        means = sum(n[:, None] * s["means"].to(n) for n, s in zip(counts, sections, strict=True))
+        means = torch.as_tensor(means) / total.clamp(min=1)[:, None]  # (C, D)
+        within = torch.zeros(means.shape[1], means.shape[1], dtype=torch.float64, device=device)
+        for n, member in zip(counts, members, strict=True):
+            section = member.upload.section("common")
+            away = section["means"].to(n) - means  # of this client's class means from everybody's
+            within += n.sum() * unpack_symmetric(section["covariance"].to(n), len(within))
+            within += away.T @ (n[:, None] * away)
+        within /= total.sum()
+        within.diagonal().add_(shrink * within.diagonal().mean() + 1e-9)
+        directions = torch.linalg.solve(within, means.T)  # (D, C)
+        offset = -(means.T * directions).sum(0) / 2
+        # a class that nobody holds is never the answer, and an infinite logarithm would spoil the others'
+        log_prior = (total / total.sum()).clamp(min=_TINY).log()
+        return cls(directions.float(), offset.float(), log_prior.float())
+
+    def log_posterior(self, seen: Tensor, confidence: float) -> Tensor:
+        """log p(c|x), (N, C), of common features (N, D)."""
+        return (confidence * (seen @ self.directions + self.offset) + self.log_prior).log_softmax(1)
+
+
+class TurnedFamiliar:
+    """How far an image in all its turns lies from what a client knows, against the images that it held back."""
+
+    def __init__(self, means: Tensor, held: Tensor, covariance: Tensor, spread: Tensor) -> None:
+        self.means, self.held, self.covariance, self.spread = means, held, covariance, spread
+
+    @classmethod
+    def of(cls, member: Member, device: torch.device) -> "TurnedFamiliar":
+        section = {name: t.to(device) for name, t in member.upload.section("turned_familiarity").items()}
+        held = torch.tensor(member.upload.header.class_counts, device=device) > 0
+        covariance = unpack_symmetric(section["covariance"], section["means"].shape[2])
+        return cls(section["means"], held, covariance, section["spread"])
+
+    def surprise(self, features: Tensor) -> Tensor:
+        """Deviations above what is usual for the client's own images, (N,), of features (N, T · d)."""
+        distance = turned_distance(by_turn(features, self.means.shape[1]), self.means, self.held, self.covariance)
+        return (distance - self.spread[0]) / self.spread[1]
+
+
+class _Look(nn.Module):
+    """Prepared images to common features."""
+
+    def __init__(self, features: CommonFeatures, task: Task) -> None:
+        super().__init__()
+        self._features, self._task = features, task
+
+    def forward(self, prepared: Tensor) -> Tensor:
+        mean, std = (channels(values, prepared.device) for values in (self._task.mean, self._task.std))
+        return self._features((prepared * std + mean).clamp(0, 1))
+
+
+def _look(members: Sequence[Member], task: Task) -> _Look:
+    width = members[0].upload.section("common")["means"].shape[1]
+    features = CommonFeatures(task.shape, width, mirrored=task.augmentation == "natural")
+    return _Look(features, task).to(next(members[0].model.parameters()).device)
+
+
+def _seen(outputs: Outputs) -> Tensor:
+    if outputs.seen is None:
+        raise TypeError("this rule needs a predictor with a look")
+    return outputs.seen
