@@ -3,20 +3,29 @@
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from fedshot.engines import Job, Place, Watch, too_large, train_jobs
+from fedshot.engines.here import train_jobs
+from fedshot.engines.job import Job, Place, Watch, too_large
 from fedshot.evaluate import Alone, Metrics, evaluate_with_members
 from fedshot.local.work import CHECKPOINT_SECONDS, forget_peak_memory, one_thread, peak_memory
+from fedshot.partition.own import as_told
+from fedshot.privacy.accountant import Spent
+from fedshot.privacy.counts import known_to_the_lab
+from fedshot.privacy.record import privacy_of
 from fedshot.record import ClientRecord, Cost, Final, Point, Record, commit, read_record, versions
+from fedshot.screen import Mode, screened
 from fedshot.server import Received, fuse_and_score, receive, sent
 from fedshot.setting import Setting, prepare
 from fedshot.spec import Spec
-from fedshot.store import RunFolder, write_atomic
+from fedshot.store import ClientSummary, RunFolder, write_atomic
 from fedshot.student import student_of
 
 
@@ -48,6 +57,7 @@ class Execution:
 
 
 SILENT = Watch()
+NOBODY: Mapping[int, str] = MappingProxyType({})
 _COUNT_BYTES = 8  # of a class count that a client announces
 
 
@@ -115,12 +125,16 @@ def run_all(
     return [outcomes[index] for index in range(len(folders))]
 
 
-def send_job(setting: Setting, folder: RunFolder) -> None:
-    """Makes what the server sends with the job, once: clients read it from the run's folder."""
+def send_job(setting: Setting, folder: RunFolder, announced: Tensor | None = None) -> None:
+    """Makes what the server sends with the job, once: clients read it from the run's folder.
+
+    Args:
+        announced: class counts as clients told them, (K, C); None for those of the partition.
+    """
     if setting.method.broadcast is not None and not folder.job.exists():
         started = time.perf_counter()
         with one_thread(setting.device):
-            content = setting.method.broadcast(setting.opening())
+            content = setting.method.broadcast(setting.opening(announced))
         folder.write_job(content, time.perf_counter() - started)
 
 
@@ -134,22 +148,29 @@ def jobs_of(setting: Setting, folder: RunFolder, execution: Execution) -> list[J
     ]
 
 
-def finish_run(setting: Setting, folder: RunFolder) -> Record:
-    """The server's part: every evaluation point fused and scored, the record written."""
+def finish_run(setting: Setting, folder: RunFolder, absent: Mapping[int, str] = NOBODY, screen: Mode = "off") -> Record:
+    """The server's part: every evaluation point fused and scored, the record written.
+
+    Args:
+        absent: clients of which nothing came, and why: in a federation a run ends without them.
+        screen: whether the last uploads are screened for poison, and whether suspects are left out of the fusion.
+    """
     spec, started = setting.spec, time.perf_counter()
     forget_peak_memory(setting.device)
     with one_thread(setting.device):
         curve = [snapshot_point(setting, folder, epoch) for epoch in spec.evaluate_at[:-1]]
-        received = receive(setting, folder, setting.fusion.needs)
+        received = receive(setting, folder, setting.fusion.needs, absent=absent)
+        received, screening = screened(received, setting, screen)
         predictor = setting.fusion.fuse(received.members, setting.task)
-        final, alone = evaluate_with_members(predictor, received.members, setting.data.test, setting.task)
+        known = known_to_the_lab(received.members, setting.class_counts)
+        final, alone = evaluate_with_members(predictor, known, setting.data.test, setting.task)
         student = student_of(predictor, final.accuracy, alone.teacher_accuracy, setting.data.test.images, setting.task)
         curve.append(point(spec.epochs, final))
     folder.gather_telemetry(spec.clients)
-    clients = client_records(setting, folder, received, alone)
+    clients = client_records(setting, folder, received, alone, absent)
     record = Record(
         spec=spec,
-        partition=setting.partition.summary(),
+        partition=partition_told(setting, clients, received),
         clients=clients,
         curve=tuple(curve),
         final=Final(
@@ -162,6 +183,8 @@ def finish_run(setting: Setting, folder: RunFolder) -> Record:
             personalised_accuracy=alone.personalised_accuracy,
         ),
         student=student,
+        privacy=privacy_of(spec, setting.fusion, received.members, spent_of(setting, folder)),
+        screening=screening,
         cost=Cost(
             client_seconds=sum(c.seconds for c in clients),
             slowest_client_seconds=max(c.seconds for c in clients),
@@ -205,7 +228,9 @@ def point(epoch: int, found: Metrics) -> Point:
     return Point(epoch=epoch, **found.model_dump(include=set(Point.model_fields)))
 
 
-def client_records(setting: Setting, folder: RunFolder, received: Received, alone: Alone) -> tuple[ClientRecord, ...]:
+def client_records(
+    setting: Setting, folder: RunFolder, received: Received, alone: Alone, absent: Mapping[int, str] = NOBODY
+) -> tuple[ClientRecord, ...]:
     """Each client: what it sent for this fusion rule, what it cost, how good it is alone."""
     uploads = {m.upload.header.client: sent(m.upload, setting.fusion) for m in received.members}
     accuracy = dict(zip(uploads, alone.accuracies, strict=True))
@@ -214,6 +239,8 @@ def client_records(setting: Setting, folder: RunFolder, received: Received, alon
     records = []
     for number in range(setting.spec.clients):
         summary, upload = folder.finished(number), uploads.get(number)
+        if summary is None and number in absent:
+            summary = ClientSummary(id=number, samples=setting.partition.sizes[number], skipped=absent[number])
         if summary is None:
             raise RuntimeError(f"client {number} has not finished")
         records.append(
@@ -230,7 +257,23 @@ def client_records(setting: Setting, folder: RunFolder, received: Received, alon
     return tuple(records)
 
 
+def partition_told(setting: Setting, clients: Sequence[ClientRecord], received: Received) -> dict[str, Any]:
+    """Who holds what: the partition, or what clients with data of their own told of themselves."""
+    if not setting.own:
+        return setting.partition.summary()
+    headers = [m.upload.header for m in received.members if m.upload.header.counts != "withheld"]
+    told = {header.client: header.class_counts for header in headers}
+    samples = [client.samples + client.validation_samples for client in clients]
+    return as_told(samples, [told.get(client.id) or (0,) * setting.task.classes for client in clients])
+
+
+def spent_of(setting: Setting, folder: RunFolder) -> dict[int, Spent | None]:
+    """What training under noise has cost each client that has finished."""
+    summaries = [folder.finished(number) for number in range(setting.spec.clients)]
+    return {summary.id: summary.spent for summary in summaries if summary}
+
+
 def peak_memory_of(setting: Setting, folder: RunFolder) -> int:
     """The largest of any client's process and the server's."""
     summaries = [folder.finished(number) for number in range(setting.spec.clients)]
-    return max(peak_memory(setting.device), *(s.peak_memory_bytes for s in summaries if s))
+    return max([peak_memory(setting.device), *(s.peak_memory_bytes for s in summaries if s)])

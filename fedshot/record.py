@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedshot import __version__
 from fedshot.evaluate import Metrics
+from fedshot.privacy.record import RunPrivacy
+from fedshot.screen.verdict import Screening
 from fedshot.spec import Spec
 from fedshot.student import Student
 
@@ -79,6 +81,8 @@ class Record(Frozen):
     curve: tuple[Point, ...]
     final: Final
     student: Student | None = None  # where one model was taught by an ensemble; not part of the hash
+    privacy: RunPrivacy | None = None  # where something was withheld or noised; not part of the hash
+    screening: Screening | None = None  # where uploads were screened; not part of the hash
     cost: Cost
     versions: dict[str, str]
     device: str

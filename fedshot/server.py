@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -12,14 +13,17 @@ from fedshot.errors import UploadRefused, UserError
 from fedshot.evaluate import Metrics, evaluate
 from fedshot.fusion import FUSIONS, Fusion, Member, Predictor, make_fusion
 from fedshot.fusion.memory import KEPT_BYTES, Budget
+from fedshot.local.statistics import sizes_of
 from fedshot.models import Classifier
 from fedshot.models.copies import copy_of, frozen_copy
-from fedshot.sections import Sizes
+from fedshot.privacy.counts import check_counts, check_told, lost, sections_told, told_spec
 from fedshot.seeds import stream
 from fedshot.setting import Setting
 from fedshot.store import RunFolder
 from fedshot.student import student_of
 from fedshot.upload import Upload, parse, size_limit, validate
+
+_MOST_OWN = 10**6  # images that a client with data of its own may hold
 
 
 @dataclass(frozen=True)
@@ -38,15 +42,25 @@ class Fused:
     models_kept: int
 
 
-def receive(setting: Setting, folder: RunFolder, needs: Sequence[str], epoch: int | None = None) -> Received:
-    """Checks every client's upload, or its snapshot after an epoch. A bad one is refused; the others go on."""
+def receive(
+    setting: Setting,
+    folder: RunFolder,
+    needs: Sequence[str],
+    epoch: int | None = None,
+    absent: Mapping[int, str] = MappingProxyType({}),
+) -> Received:
+    """Checks every client's upload, or its snapshot after an epoch. A bad one is refused; the others go on.
+
+    Args:
+        absent: why nothing came of a client that has not finished.
+    """
     members: list[Member] = []
     missing: dict[int, str] = {}
     reception = Reception(setting, needs)
     for number in range(setting.spec.clients):
         summary = folder.finished(number)
         if summary is None or summary.skipped:
-            missing[number] = summary.skipped or "" if summary else "has not finished"
+            missing[number] = summary.skipped or "" if summary else absent.get(number, "has not finished")
             continue
         try:
             members.append(reception.admit(folder.upload(number, epoch), number))
@@ -67,8 +81,10 @@ class Reception:
         self._setting, self._needs = setting, needs
         self._blank = frozen_copy(setting.initial_model)
         self._expected = {name: t.to("meta") for name, t in self._blank.state_dict().items()}
-        self._sizes = Sizes(self._blank.encoder.width, setting.task.classes, setting.task.shape)
-        images = len(setting.data.train)
+        self._sizes = sizes_of(self._blank, setting.task)
+        images = _MOST_OWN if setting.own else len(setting.data.train)
+        told = sections_told(setting.method.statistics, setting.spec)
+        self._known = {name: setting.method.statistics[name] for name in told}
         self._limit = size_limit(self._expected, self._sizes, images, setting.method.statistics)
         noise = torch.randn(2, *setting.task.shape, generator=stream(setting.task.seed, "probe"))
         self._noise = noise.to(setting.device)
@@ -76,20 +92,25 @@ class Reception:
 
     def admit(self, file: Path, number: int) -> Member:
         """The client of that number as a member, or UploadRefused; everything is checked before anything is loaded."""
-        if (size := file.stat().st_size) > self._limit:  # too large to read at all
-            raise UploadRefused(f"{size:,} bytes exceed the limit of {self._limit:,}")
+        self.check_size(file.stat().st_size)  # too large to read at all
         message = file.read_bytes()
         upload, classes = parse(message, self._limit), self._setting.task.classes
         if upload.header.client != number:
             raise UploadRefused(f"it says that it comes from client {upload.header.client}, not {number}")
         if len(upload.header.class_counts) != classes:
             raise UploadRefused(f"{len(upload.header.class_counts)} class counts for {classes} classes")
-        validate(upload, self._expected, self._sizes, self._needs, self._setting.method.statistics)
+        check_told(upload.header.counts, self._setting.spec)
+        validate(upload, self._expected, self._sizes, self._needs, self._known)
         model, stored = self._load(upload), upload.stored(file, message)
         if not self._answers(model):
             raise UploadRefused("its model answers with values that are not finite")
         size = sum(t.nbytes for t in model.state_dict().values())
         return Member(stored, self._budget.keep(model, size, partial(self._load, stored)))
+
+    def check_size(self, size: int) -> None:
+        """Refuses more bytes than an upload of the job can have."""
+        if size > self._limit:
+            raise UploadRefused(f"{size:,} bytes exceed the limit of {self._limit:,}")
 
     def _load(self, upload: Upload) -> Classifier:
         model = copy_of(self._blank)
@@ -100,7 +121,7 @@ class Reception:
     def _answers(self, model: Classifier) -> bool:
         """Whether finite weights give finite features and logits, on two images of noise."""
         features = model.features(self._noise)
-        return bool(features.isfinite().all() and model.head(features).isfinite().all())
+        return bool(features.isfinite().all() and model.logits(features).isfinite().all())
 
 
 def fuse_and_score(setting: Setting, members: Sequence[Member], rules: Mapping[str, Fusion]) -> dict[str, Fused]:
@@ -147,12 +168,20 @@ def fuse_again(
             "inductive": rules[text].inductive,
             "clients": [m.upload.header.client for m in members],
             "left_out": {str(number): left_out[number] for number in sorted(left_out)},
+            **_lost(setting, members, text, rules[text]),
             **_student(setting, predictor, scores[text], scores.get(f"teacher of {text}")),
         }
         for text, predictor in predictors.items()
     ]
     rows.sort(key=lambda row: -row["accuracy"])
     return rows + [{"fusion": text, "error": errors[text]} for text in rules if text in errors]
+
+
+def _lost(setting: Setting, members: Sequence[Member], text: str, rule: Fusion) -> dict[str, Any]:
+    """What a rule loses by class counts that are not exact, for a row; nothing where it loses nothing."""
+    spec = told_spec(members, setting.spec, text)
+    words = lost(spec, rule, spec.counts)
+    return {"lost": words} if words else {}
 
 
 def _student(setting: Setting, predictor: Predictor, found: Fused, taught: Fused | None) -> dict[str, Any]:
@@ -172,6 +201,7 @@ def usable(
         try:
             if reason := lacking_section(members, rule):
                 raise UserError(reason)
+            check_counts(told_spec(members, setting.spec, text), rule)
             predictors[text] = rule.fuse(members, setting.task)
         except UserError as error:
             errors[text] = str(error)

@@ -23,6 +23,8 @@ from fedshot.models import ENCODERS, Classifier, default_encoder
 from fedshot.models.copies import copy_of
 from fedshot.options import bind, options_of, resolve
 from fedshot.partition import Partition, hold_out, split
+from fedshot.partition.own import OWN, unknown_to_server
+from fedshot.privacy.check import check_objective, check_privacy
 from fedshot.spec import Spec
 from fedshot.task import Task
 
@@ -40,6 +42,11 @@ class Setting:
     partition: Partition
     task: Task
     device: torch.device
+
+    @property
+    def own(self) -> bool:
+        """Whether the clients hold data of their own, of which the server knows nothing."""
+        return self.spec.recipe == OWN and not self.spec.partition_file
 
     def client(self, number: int, job: Mapping[str, Tensor] = MappingProxyType({})) -> Client | str:
         """A client ready to train, or why it cannot.
@@ -65,13 +72,21 @@ class Setting:
             job=job,
         )
 
-    def opening(self) -> Opening:
-        """What the server knows before any client trains."""
-        counts = None
-        if self.method.phases == 2:
-            held = [self._labels[self._indices(number)[0]] for number in range(self.spec.clients)]
-            counts = torch.tensor(np.stack([np.bincount(mine, minlength=self.task.classes) for mine in held]))
-        return Opening(self.task, self.initial_model, counts)
+    def opening(self, announced: Tensor | None = None) -> Opening:
+        """What the server knows before any client trains.
+
+        Args:
+            announced: class counts as clients told them, (K, C); None for those of the partition.
+        """
+        if self.method.phases == 1:
+            return Opening(self.task, self.initial_model, None)
+        if announced is None:
+            announced = torch.tensor([self.class_counts(number) for number in range(self.spec.clients)])
+        return Opening(self.task, self.initial_model, announced)
+
+    def class_counts(self, number: int) -> list[int]:
+        """How many images of each class a client trains on, those that it holds back left out."""
+        return np.bincount(self._labels[self._indices(number)[0]], minlength=self.task.classes).tolist()
 
     @cached_property
     def initial_model(self) -> Classifier:
@@ -87,10 +102,15 @@ class Setting:
         self.fusion.check(self.initial_model)
         clients = (self.client(number) for number in range(self.spec.clients))
         first = next((client for client in clients if isinstance(client, Client)), None)
+        if first is None and self.own:
+            raise UserError(
+                f"recipe {OWN}: the clients hold data of their own, which only a real federation has: start one by "
+                "`fedshot federation run`, or choose a recipe, e.g. --recipe dirichlet"
+            )
         if first is None:
             raise UserError(f"none of the {self.spec.clients} clients holds two samples: choose fewer clients")
         if self.method.broadcast is None:  # what is sent with the job is made later, and checked by the method
-            self.method.objective(first)
+            check_objective(self.method, first, self.spec)
 
     def _indices(self, number: int) -> tuple[Any, Any]:
         return hold_out(self.partition.indices[number], self.spec.validation, self.spec.seed, number, self._labels)
@@ -127,6 +147,7 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
     if hidden := sorted(options.keys() & Spec.model_fields.keys()):
         raise UserError(f"method {method_name!r}: its option {hidden[0]!r} is also a setting of every run: rename it")
     method = bind(factory, spec.options, f"method {method_name!r}")
+    spec = spec.model_copy(update={k: v for k, v in method.settings.items() if k not in spec.model_fields_set})
     # the bare name of the method's own rule means it as the method made it, with the method's options
     fusion = method.fusion if spec.fusion in (None, method.fusion.name) else make_fusion(spec.fusion)
     if spec.fusion and fusion.name == method.fusion.name != spec.fusion:
@@ -152,7 +173,7 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
             "augmentation": spec.augmentation or data.augmentation,
             "batch_size": spec.batch_size or default_batch_size(data),
             "evaluate_at": tuple(sorted({*spec.evaluate_at, spec.epochs})),
-            "precision": spec.precision or ("bf16" if device.startswith("cuda") else "fp32"),
+            "precision": spec.precision or ("bf16" if device.startswith("cuda") and not spec.dp_noise else "fp32"),
             "fusion": spec.fusion or fusion.name,
             "public": asked,
         }
@@ -169,7 +190,8 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
         public=public.images,
     )
     method.check(task)
-    partition = divide(complete, data).without(public.taken, data.train.labels.cpu().numpy())
+    check_privacy(complete, method, fusion)
+    partition = held_by_clients(complete, data, data_root, device)
     return Setting(complete, method, fusion, data, partition, task, torch.device(device))
 
 
@@ -201,8 +223,14 @@ def default_batch_size(data: Dataset) -> int:
     return 256 if max(data.shape[1:]) > 32 else 512
 
 
+def held_by_clients(spec: Spec, data: Dataset, data_root: Path | None = None, device: str = "cpu") -> Partition:
+    """Who holds what, after the public images were taken away."""
+    public = _public(spec.public, spec.data, data_root, spec.seed, device) if spec.public else NO_PUBLIC
+    return divide(spec, data).without(public.taken, data.train.labels.cpu().numpy())
+
+
 def divide(spec: Spec, data: Dataset) -> Partition:
-    """Who holds what: by the recipe, or from a file."""
+    """Who holds what: by the recipe, or from a file. Of clients with data of their own the server knows nothing."""
     labels = data.train.labels.cpu().numpy()
     if spec.partition_file:
         found = Partition.load(spec.partition_file, labels, data.classes)
@@ -212,6 +240,8 @@ def divide(spec: Spec, data: Dataset) -> Partition:
                 f"add --clients {found.clients}"
             )
         return found
+    if spec.recipe == OWN:
+        return unknown_to_server(spec.clients, labels, data.classes)
     groups = None if data.groups is None else data.groups.cpu().numpy()
     return split(
         labels, spec.recipe, spec.clients, spec.seed, spec.alpha, spec.classes_per_client, groups, data.classes

@@ -2,21 +2,24 @@
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fedshot.errors import UserError, unknown
+from fedshot.grown import Grown
 from fedshot.options import choices
+from fedshot.privacy.policy import CountsPolicy
 
 Positive = Annotated[int, Field(ge=1)]
 Precision = Literal["fp32", "bf16", "int8"]
 
 
-class Spec(BaseModel):
+class Spec(Grown):
     """One run. A field left at None is chosen by the data set or the method; `complete` fills it in."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    later: ClassVar[tuple[str, ...]] = ("counts", "dp_noise", "dp_clip", "dp_delta", "noise_source")
 
     method: str = Field(description="a name or alias in `fedshot methods`, or FILE.py of your own")
     options: dict[str, Any] = Field(
@@ -59,10 +62,25 @@ class Spec(BaseModel):
     upload_precision: Precision = Field("fp32", description="of the weights in an upload")
     seed: int = Field(1, ge=0, description="of every random stream: partition, initial weights, batches, views")
 
+    counts: str = Field(
+        "exact", description="what clients tell of their class counts: exact, withheld, or noised:EPSILON"
+    )
+    dp_noise: float | None = Field(None, gt=0, description="noise of DP-SGD, in units of dp_clip; none for plain SGD")
+    dp_clip: float = Field(1.0, gt=0, description="norm to which each image's gradient is clipped under dp_noise")
+    dp_delta: float = Field(1e-5, gt=0, lt=1, description="the δ at which the record gives the ε of dp_noise")
+    noise_source: Literal["seeded", "system"] = Field(
+        "seeded", description="where noise on counts and gradients comes from: the seed, or the system for real privacy"
+    )
+
     @field_validator("public", mode="before")
     @classmethod
     def _a_share_is_a_number_as_well(cls, given: Any) -> Any:
         return f"{given:g}" if isinstance(given, int | float) and not isinstance(given, bool) else given
+
+    @field_validator("counts")
+    @classmethod
+    def _a_policy_in_its_one_spelling(cls, given: str) -> str:
+        return str(CountsPolicy.parse(given))
 
     @model_validator(mode="after")
     def _points_lie_in_the_run(self) -> "Spec":

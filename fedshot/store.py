@@ -4,24 +4,29 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 from safetensors import safe_open
-from safetensors.torch import load as parse_safetensors
-from safetensors.torch import save as to_safetensors
-from torch import Tensor
 
 from fedshot.errors import UserError
-from fedshot.local.telemetry import Row
+from fedshot.grown import Grown
+from fedshot.privacy.accountant import Spent
 from fedshot.spec import Spec, first_problem
-from fedshot.upload import Upload
+
+if TYPE_CHECKING:  # a client that waits for its training reads these files, and has no need of torch
+    import torch
+    from torch import Tensor
+
+    from fedshot.local.telemetry import Row
+    from fedshot.upload import Upload
 
 
-class ClientSummary(BaseModel):
+class ClientSummary(Grown):
     """How a client ended. Its file is written last: a client that has one is finished."""
 
     model_config = ConfigDict(frozen=True)
+    later: ClassVar[tuple[str, ...]] = ("spent",)
 
     id: int
     samples: int
@@ -30,6 +35,7 @@ class ClientSummary(BaseModel):
     peak_memory_bytes: int = 0
     not_captured: str | None = None  # why its steps ran one kernel at a time on a GPU
     skipped: str | None = None  # why there is no upload
+    spent: Spent | None = None  # what training under noise has cost its images
 
 
 class RunFolder:
@@ -110,7 +116,9 @@ class RunFolder:
         points = [None if epoch == spec.epochs else epoch for epoch in spec.evaluate_at]
         return all(self.upload(number, point).exists() for point in points)
 
-    def write_job(self, content: Mapping[str, Tensor], seconds: float) -> None:
+    def write_job(self, content: "Mapping[str, Tensor]", seconds: float) -> None:
+        from safetensors.torch import save as to_safetensors
+
         tensors = {name: t.detach().cpu().contiguous() for name, t in content.items()}
         write_atomic(self.job, to_safetensors(tensors, {"seconds": f"{seconds:012.6f}"}))  # always as many bytes
 
@@ -118,19 +126,21 @@ class RunFolder:
         """How long the server took to make what it sent with the job; 0 where nothing was sent."""
         if not self.job.exists():
             return 0.0
-        with safe_open(self.job, "pt") as file:
+        with safe_open(self.job, "np") as file:
             return float((file.metadata() or {}).get("seconds", 0.0))
 
-    def read_job(self, device: torch.device) -> dict[str, Tensor]:
+    def read_job(self, device: "torch.device") -> "dict[str, Tensor]":
         """Tensors of the reader's own; none where nothing was sent."""
         if not self.job.exists():
             return {}
+        from safetensors.torch import load as parse_safetensors
+
         return {name: t.to(device) for name, t in parse_safetensors(self.job.read_bytes()).items()}
 
-    def write_upload(self, upload: Upload, epoch: int | None = None) -> None:
+    def write_upload(self, upload: "Upload", epoch: int | None = None) -> None:
         write_atomic(self.upload(upload.header.client, epoch), upload.to_bytes())
 
-    def finish_client(self, summary: ClientSummary, rows: list[Row]) -> None:
+    def finish_client(self, summary: ClientSummary, rows: "list[Row]") -> None:
         folder = self.client(summary.id)
         write_atomic(folder / "telemetry.jsonl", b"".join(json.dumps(row).encode() + b"\n" for row in rows))
         write_atomic(folder / "client.json", summary.model_dump_json().encode())
@@ -169,5 +179,9 @@ def write_atomic(path: Path, content: bytes) -> None:
     """All of the content under its name, or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_bytes(content)
-    part.replace(path)
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)  # half a file on a full disk helps nobody
+        raise

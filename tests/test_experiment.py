@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from fedshot.data.dataset import Dataset
-from fedshot.engines import Job, Watch
+from fedshot.engines.job import Job, Watch
 from fedshot.errors import UserError
 from fedshot.experiment import Execution, jobs_of, run, run_all
 from fedshot.explain import Finding, explain

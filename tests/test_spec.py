@@ -94,6 +94,11 @@ OTHER: dict[str, Any] = {
     "fusion": "logits",
     "upload_precision": "int8",
     "seed": 2,
+    "counts": "noised:0.5",
+    "dp_noise": 1.0,
+    "dp_clip": 0.5,
+    "dp_delta": 1e-6,
+    "noise_source": "system",
 }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedshot.engines import Job, Watch
+from fedshot.engines.job import Job, Watch
 from fedshot.errors import UserError
 from fedshot.experiment import Execution, run, run_all
 from fedshot.record import Record

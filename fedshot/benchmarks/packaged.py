@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from fedshot.benchmarks.plain import Measured
-from fedshot.engines import Job, Watch
+from fedshot.engines.job import Job, Watch
 from fedshot.experiment import Execution, run
 from fedshot.record import Record
 from fedshot.spec import Spec

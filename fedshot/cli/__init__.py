@@ -5,15 +5,18 @@ from collections.abc import Sequence
 
 import typer
 
+from fedshot.cli.audit import audit
 from fedshot.cli.bench import bench
 from fedshot.cli.data import data_app
 from fedshot.cli.explain import explain
+from fedshot.cli.federation import federation_app
 from fedshot.cli.fuse import fuse
 from fedshot.cli.lists import datasets, fusions, methods
 from fedshot.cli.partition import partition
 from fedshot.cli.report import report
 from fedshot.cli.reproduce import reproduce
 from fedshot.cli.results import results
+from fedshot.cli.screen import screen
 from fedshot.cli.study import study
 from fedshot.cli.train import compare, run
 from fedshot.cli.watch import watch
@@ -39,6 +42,8 @@ for command in (
     compare,
     fuse,
     explain,
+    audit,
+    screen,
     partition,
     methods,
     datasets,
@@ -52,6 +57,7 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(data_app, name="data")
+app.add_typer(federation_app, name="federation")
 
 
 @app.callback(invoke_without_command=True)

@@ -73,6 +73,11 @@ def run(
     from fedshot.report import run_summary
 
     Console().print(run_summary(record))
+    if record.privacy:
+        from fedshot.privacy.record import in_words
+
+        for line in in_words(record.privacy):
+            typer.echo(line)
     typer.echo(f"record: {folder / 'record.json'}")
 
 

@@ -44,7 +44,7 @@ def load_folder(folder: Path, name: str, seed: int) -> Dataset:
     if strangers:
         raise UserError(f"{folder} has test classes without training images: {', '.join(strangers)}")
     form = _common_form([path for path, _ in (*train, *test)])
-    train_part, test_part = (_pictures(items, class_names, form, folder) for items in (train, test))
+    train_part, test_part = (pictures_of(items, class_names, form, folder) for items in (train, test))
     mean, std = statistics(train_part.images)
     groups = _groups(folder, [path for path, _ in train])
     return Dataset(name, train_part, test_part, class_names, mean, std, augmentation="natural", groups=groups)
@@ -58,15 +58,16 @@ def _listed(folder: Path, seed: int) -> tuple[list[Item], list[Item]]:
     if (folder / "train").is_dir() != (folder / "test").is_dir():
         raise UserError(f"{folder} has only one of train/ and test/; an image folder {advice}")
     if (folder / "train").is_dir():
-        train, test = _items(folder / "train"), _items(folder / "test")
+        train, test = items_of(folder / "train"), items_of(folder / "test")
     else:
-        train, test = split(_items(folder), seed)
+        train, test = split(items_of(folder), seed)
     if len({label for _, label in train}) < 2 or not test:
         raise UserError(f"{folder} has too few pictures in class folders; an image folder {advice}")
     return train, test
 
 
-def _items(tree: Path) -> list[Item]:
+def items_of(tree: Path) -> list[Item]:
+    """The pictures below a folder of class folders, each with its class."""
     return [
         (path, label.name)
         for label in sorted(tree.iterdir())
@@ -116,7 +117,8 @@ def _common_form(paths: list[Path]) -> Form:
     return Form(width, height, "L" if modes <= GREY else "RGB")
 
 
-def _pictures(items: list[Item], class_names: tuple[str, ...], form: Form, folder: Path) -> Labelled:
+def pictures_of(items: list[Item], class_names: tuple[str, ...], form: Form, folder: Path) -> Labelled:
+    """Pictures in one form, with the numbers of their classes."""
     from PIL import Image
 
     channels = 1 if form.mode == "L" else 3

@@ -1,22 +1,5 @@
-"""Where clients run: in this process, or in worker processes of this machine, one or several at a time.
+"""Where clients run: on this machine (`here`), or on machines of their own (`flower`). Nothing is imported here: a
+client that only waits for a job needs no torch.
 
-Results do not depend on which: every client draws from its own streams and, on a CPU, computes on one thread.
+Results do not depend on where: every client draws from its own streams and, on a CPU, computes on one thread.
 """
-
-from collections.abc import Iterator, Sequence
-
-from fedshot.engines.job import Done, Job, Place, Told, Watch, WorkerLost, too_large
-from fedshot.engines.lanes import train_in_lanes
-from fedshot.engines.workers import train_in_workers
-
-__all__ = ["Job", "Place", "Watch", "WorkerLost", "too_large", "train_jobs"]
-
-
-def train_jobs(jobs: Sequence[Job], places: Sequence[Place], told: Told) -> Iterator[Done]:
-    """Trains all jobs, run after run, the largest client of a run first, and yields each as it ends."""
-    runs = {folder: number for number, folder in enumerate(dict.fromkeys(job.folder for job in jobs))}
-    ordered = sorted(jobs, key=lambda job: (runs[job.folder], -job.samples))
-    if len(places) > 1 and len(ordered) > 1:
-        yield from train_in_workers(ordered, places[: len(ordered)], told)
-    else:
-        yield from train_in_lanes(iter(ordered), places[0], told)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedshot.engines import Job, Watch
+from fedshot.engines.job import Job, Watch
 from fedshot.experiment import Execution, run_all
 from fedshot.record import Record, read_record
 from fedshot.store import write_atomic

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from fedshot.engines import Job, Place, Watch, WorkerLost, train_jobs
+from fedshot.engines.here import train_jobs
+from fedshot.engines.job import Job, Place, Watch, WorkerLost
 from fedshot.engines.lanes import Crew, Lane
 from fedshot.errors import UserError
 from fedshot.experiment import Execution, run, run_all

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedshot.engines import Job, Watch
+from fedshot.engines.job import Job, Watch
 from fedshot.experiment import Execution, run, run_all
 from fedshot.local.work import train_client
 from fedshot.setting import prepare

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedshot.engines import Watch
+from fedshot.engines.job import Watch
 from fedshot.experiment import Execution
 from fedshot.record import read_record
 from fedshot.study.plan import make_plan

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedshot.engines import Job, Watch
+from fedshot.engines.job import Job, Watch
 from fedshot.experiment import Execution
 from fedshot.record import Record
 from fedshot.spec import Spec
