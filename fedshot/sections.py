@@ -180,13 +180,13 @@ def _common_width(sizes: Sizes) -> int:
 
 def _common_layout(sizes: Sizes) -> dict[str, Shape]:
     width = _common_width(sizes)
-    return {"means": (sizes.classes, width), "covariance": (width * (width + 1) // 2,)}
+    return {"means": (sizes.classes, width), "root": (width * (width + 1) // 2,)}
 
 
 def _impossible_common(content: Mapping[str, Tensor], held: Tensor) -> str | None:
     width = content["means"].shape[1]
     diagonal = torch.arange(1, width + 1).cumsum(0) - 1  # where a packed triangle has its diagonal
-    return "covariance has a negative variance" if (content["covariance"][diagonal] < 0).any() else None
+    return "root has a negative entry on its diagonal" if (content["root"][diagonal] < 0).any() else None
 
 
 # Of clients whose models look at every turn of an image, for a server that must know whom to ask. The covariance of
@@ -199,5 +199,5 @@ ROUTING: dict[str, Section] = {
         _impossible_turned_familiarity,
         types={"covariance": torch.float16},
     ),
-    "common": Section(_common, _common_layout, _impossible_common, types={"covariance": torch.float16}),
+    "common": Section(_common, _common_layout, _impossible_common, types={"root": torch.float16}),
 }

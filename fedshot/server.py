@@ -18,7 +18,7 @@ from fedshot.models import Classifier
 from fedshot.models.copies import copy_of, frozen_copy
 from fedshot.privacy.counts import check_counts, check_told, lost, sections_told, told_spec
 from fedshot.seeds import stream
-from fedshot.setting import Setting
+from fedshot.setting import Setting, check_sections
 from fedshot.store import RunFolder
 from fedshot.student import student_of
 from fedshot.upload import Upload, parse, size_limit, validate
@@ -199,6 +199,7 @@ def usable(
     errors: dict[str, str] = {}
     for text, rule in rules.items():
         try:
+            check_sections(rule, setting.method)
             if reason := lacking_section(members, rule):
                 raise UserError(reason)
             check_counts(told_spec(members, setting.spec, text), rule)
@@ -218,6 +219,6 @@ def lacking_section(members: Sequence[Member], rule: Fusion) -> str | None:
             numbers = ",".join(map(str, lacking))
             who = "client" if len(lacking) == 1 else "clients"
             return f"{who} {numbers} sent no {section}: fuse the others by --without {numbers}"
-        hint = ": train with --validation 0.1" if section == "familiarity" else ""
+        hint = ": train with --validation 0.1" if section.endswith("familiarity") else ""
         return f"the uploads carry no {section}{hint}"
     return None

@@ -25,7 +25,7 @@ from fedshot.options import bind, options_of, resolve
 from fedshot.partition import Partition, hold_out, split
 from fedshot.partition.own import OWN, unknown_to_server
 from fedshot.privacy.check import check_objective, check_privacy
-from fedshot.spec import Spec
+from fedshot.spec import Spec, make_spec
 from fedshot.task import Task
 
 DEFAULT_PUBLIC = "0.1"  # a tenth of the training images, as in the notes
@@ -147,7 +147,7 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
     if hidden := sorted(options.keys() & Spec.model_fields.keys()):
         raise UserError(f"method {method_name!r}: its option {hidden[0]!r} is also a setting of every run: rename it")
     method = bind(factory, spec.options, f"method {method_name!r}")
-    spec = spec.model_copy(update={k: v for k, v in method.settings.items() if k not in spec.model_fields_set})
+    spec = make_spec(**{**method.settings, **{name: getattr(spec, name) for name in spec.model_fields_set}})
     # the bare name of the method's own rule means it as the method made it, with the method's options
     fusion = method.fusion if spec.fusion in (None, method.fusion.name) else make_fusion(spec.fusion)
     if spec.fusion and fusion.name == method.fusion.name != spec.fusion:
@@ -157,6 +157,7 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
                 f"method {method_name!r} makes its own rule {fusion.name!r}: give the rule's options as the method's, "
                 f"--set {twice[0]}=…, instead of --fusion {spec.fusion}"
             )
+    check_sections(fusion, method)
     if spec.encoder is not None and spec.encoder not in ENCODERS:
         raise unknown("encoder", spec.encoder, ENCODERS)
     if fusion.held_out and not spec.validation:
@@ -193,6 +194,15 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
     check_privacy(complete, method, fusion)
     partition = held_by_clients(complete, data, data_root, device)
     return Setting(complete, method, fusion, data, partition, task, torch.device(device))
+
+
+def check_sections(fusion: Fusion, method: Method) -> None:
+    """Refuses a rule that reads what the clients of a method never send."""
+    if unknown_ones := [name for name in fusion.needs if name not in ("weights", *method.statistics)]:
+        raise UserError(
+            f"fusion {fusion.name} needs {', '.join(unknown_ones)}, which clients of {method.name} do not send: choose "
+            f"another rule, e.g. {method.fusion.name}"
+        )
 
 
 def file_hashes(

@@ -32,12 +32,12 @@ SECTIONS = ("weights", *STATISTICS)
 Count = Annotated[int, Field(ge=0, le=10**9)]
 Kind = tuple[torch.dtype, Shape]
 
-_TYPES = {  # as safetensors says
-    torch.float64: "F64",
+_TYPES = {  # as safetensors says, and in its order
     torch.int64: "I64",
+    torch.float64: "F64",
     torch.float32: "F32",
-    torch.float16: "F16",
     torch.bfloat16: "BF16",
+    torch.float16: "F16",
     torch.int8: "I8",
 }
 
@@ -99,7 +99,8 @@ class Upload:
 
     def _order(self) -> list[str]:
         """The tensors as safetensors puts them: the widest types first, then by name."""
-        return sorted(self.tensors, key=lambda name: (-self.tensors[name].dtype.itemsize, name))
+        types = list(_TYPES)
+        return sorted(self.tensors, key=lambda name: (types.index(self.tensors[name].dtype), name))
 
     def _table(self) -> bytes:
         """What the message begins with: its length, the header, and where each tensor lies; a multiple of 8."""

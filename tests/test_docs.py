@@ -207,9 +207,9 @@ def test_every_command_parses(line: str, monkeypatch: pytest.MonkeyPatch) -> Non
     name, given = parsed(shlex.split(line)[1:])
     fields = {key: value for key, value in given.items() if key in Spec.model_fields and key != "method"}
     if name in ("run", "compare"):
-        fields.pop("evaluate_at")
+        fields.pop("evaluate_at", None)
         for reference in given.get("methods") or [given["method"]]:
-            spec = build_spec(reference, fields, given["set"], given["evaluate_at"])
+            spec = build_spec(reference, fields, given["set"], given.get("evaluate_at"))
             resolve(factory_of(spec.method), spec.options, reference)
         parse_integers(str(given.get("seeds", "1")), "--seeds")
     rules = given.get("fusion") or []

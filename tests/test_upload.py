@@ -370,3 +370,17 @@ def test_an_empty_tensor_is_stored_too(tmp_path: Path) -> None:
     empty = make_upload(HEADER, {"familiarity": {"distances": torch.empty(0)}})
     (tmp_path / "upload").write_bytes(message := empty.to_bytes())
     assert empty.stored(tmp_path / "upload", message).section("familiarity")["distances"].shape == (0,)
+
+
+def test_tensors_of_every_type_and_layout_travel_as_safetensors_would_send_them() -> None:
+    wide = torch.arange(12.0).view(3, 4)
+    kinds = (torch.int64, torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int8)
+    content = {f"{number}": wide.to(kind) for number, kind in enumerate((*kinds, *reversed(kinds)))}
+    content |= {"turned": wide.T, "part": wide[:, 1:3], "scalar": torch.tensor(7), "none": torch.empty(0, 3)}
+    sent = make_upload(HEADER, {"mine": content})
+    dense = {f"mine/{name}": t.clone(memory_format=torch.contiguous_format) for name, t in content.items()}
+    assert sent.to_bytes() == to_safetensors(dense, {"fedshot": HEADER.model_dump_json()})
+    back = parse(sent.to_bytes())
+    assert all(torch.equal(back.tensors[name], t) and back.tensors[name].dtype == t.dtype for name, t in dense.items())
+    wide.zero_()  # an upload is a copy
+    assert back.sha256 == sent.sha256

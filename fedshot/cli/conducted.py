@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from fedshot.cli.standing import standings_table
-from fedshot.cli.train import _folder_name
+from fedshot.cli.train import folder_name
 from fedshot.errors import UserError
 from fedshot.federation.launch import Launched, RunFailed, finished, follow, launch, stop
 from fedshot.federation.layout import ServerFolder
@@ -31,7 +31,7 @@ def conducted(
 ) -> tuple[Record, Path]:
     """Begins a run and follows it to its record; that, and the folder of the run."""
     console = Console(stderr=True, quiet=quiet)
-    folder = out or Path("runs") / _folder_name(prepare(spec, plan.data_root, plan.device).spec)
+    folder = out or Path("runs") / folder_name(prepare(spec, plan.data_root, plan.device).spec)
     names = {member.number: member.name for member in server.read().members}
     launched = launch(server, spec, folder, plan, resume)
     console.print(f"{folder}: asked of {len(plan.nodes)} clients, {plan.deadline_seconds:.0f} s at most", markup=False)

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from fedshot.cli import settings as s
 from fedshot.cli.preview import preview
-from fedshot.cli.train import _spec_fields
+from fedshot.cli.train import spec_fields
 from fedshot.errors import UserError
 
 federation_app = typer.Typer(
@@ -265,7 +265,7 @@ def run(
 
     - `fedshot federation run aurora --data folder:/data/reference --deadline 86400 --min-clients 2`
     """
-    given = _spec_fields(locals())
+    given = spec_fields(locals())
     from fedshot.federation.engine import require_engine
 
     require_engine()

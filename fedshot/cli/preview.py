@@ -42,12 +42,12 @@ def preview(
 
     - `fedshot federation preview fedavg --data folder:PATH --recipe iid --clients 1` your own pictures, all of them
     """
-    from fedshot.cli.train import _spec_fields
+    from fedshot.cli.train import spec_fields
     from fedshot.errors import UserError
     from fedshot.privacy.preview import preview as listed
     from fedshot.setting import prepare
 
-    spec = s.build_spec(method, _spec_fields(locals()), set, None)
+    spec = s.build_spec(method, spec_fields(locals()), set, None)
     if client >= spec.clients:
         raise UserError(f"there is no client {client}: the clients are 0 to {spec.clients - 1}")
     found = listed(prepare(spec, data_root), client)

@@ -151,7 +151,10 @@ def build_spec(reference: str, given: dict[str, Any], settings: list[str] | None
     if twice := sorted(of_method.keys() & inline.keys()):
         raise UserError(f"{twice[0]} is given twice: after {name}: and by --set")
     spec = make_spec(method=name, options={**of_method, **inline}, **typed, **_none_where_said(of_run))
-    return make_spec(**{**dict(spec), "evaluate_at": parse_points(points, spec.epochs)}) if points else spec
+    if not points:
+        return spec
+    asked = {field: getattr(spec, field) for field in spec.model_fields_set}  # what is not, a method may fill in
+    return make_spec(**{**asked, "evaluate_at": parse_points(points, spec.epochs)})
 
 
 def _check_keys(of_method: dict[str, str], name: str) -> None:

@@ -55,14 +55,14 @@ def run(
 
     The folder of the run holds record.json, telemetry.jsonl and the clients' uploads; `fedshot fuse` works on them.
     """
-    given = _spec_fields(locals())
+    given = spec_fields(locals())
     spec = s.build_spec(method, given, set, evaluate_at)
     from fedshot.experiment import run as run_experiment
     from fedshot.setting import prepare
 
     execution = _execution(device, workers, lanes, data_root, resume)
     # the name of the folder holds the complete spec: an edited variant, or another device, is another run
-    folder = out or Path("runs") / _folder_name(prepare(spec, data_root, execution.devices[0]).spec)
+    folder = out or Path("runs") / folder_name(prepare(spec, data_root, execution.devices[0]).spec)
     with _watch([method], quiet=json) as watch:
         record = run_experiment(spec, folder, execution, watch)
     if json:
@@ -118,7 +118,7 @@ def compare(
 
     - `fedshot compare fafi etf:anchors=random etf:anchors=zero etf --alpha 0.1 --out runs/anchors`
     """
-    given = _spec_fields(locals())
+    given = spec_fields(locals())
     labels = list(dict.fromkeys(methods))
     numbers = s.parse_integers(seeds, "--seeds")
     specs = {(m, n): s.build_spec(m, {**given, "seed": n}, set, evaluate_at) for m in labels for n in numbers}
@@ -167,7 +167,7 @@ def _present(outcomes: dict, folders: dict, out: Path, json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _spec_fields(arguments: dict[str, Any]) -> dict[str, Any]:
+def spec_fields(arguments: dict[str, Any]) -> dict[str, Any]:
     """Of a command's arguments those that are fields of Spec by the same name and need no parsing."""
     return {name: value for name, value in arguments.items() if name in Spec.model_fields and name not in _APART}
 
@@ -184,7 +184,8 @@ def _watch(labels: list[str], quiet: bool) -> Any:
     return Progressing(labels, quiet)
 
 
-def _folder_name(spec: Any) -> str:
+def folder_name(spec: Any) -> str:
+    """Of a run that no --out was given for: it holds the complete spec's hash."""
     return f"{_safe(Path(spec.method).name)}-{_safe(Path(spec.data).name)}-seed{spec.seed}-{spec.sha256[:8]}"
 
 

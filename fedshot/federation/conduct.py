@@ -87,7 +87,7 @@ class _Conductor:
         order = self._order()
         awaited = [n for n in self._plan.numbers if self._folder.finished(n) is None]
         known = read_record(self._folder.record)
-        if known is not None and not awaited:
+        if known is not None and not awaited and not self._came_later(known):
             return known
         collection = self._collection(order, Desk(self._setting, self._folder, order).take, awaited)
         collection.run(self._left(), self._left() + self._plan.late_seconds)
@@ -100,6 +100,13 @@ class _Conductor:
         collection.run(self._plan.late_seconds, self._plan.late_seconds, late=True)
         self._ledger.note("end")
         return record
+
+    def _came_later(self, record: Record) -> bool:
+        """Whether an upload lies here of a client that the record misses."""
+        return any(client.skipped and self._has_arrived(client.id) for client in record.clients)
+
+    def _has_arrived(self, number: int) -> bool:
+        return self._folder.finished(number) is not None and self._folder.upload(number).exists()
 
     def _left(self) -> float:
         return max(self._plan.deadline_seconds - (self._clock.now() - self._begin), 0.0)
@@ -147,7 +154,7 @@ class _Conductor:
         absent = {n: "does not take part" for n in range(spec.clients) if n not in self._plan.numbers} | missing
         for number, why in missing.items():
             self._ledger.note("missing", number, {"reason": why})
-        arrived = [n for n in range(spec.clients) if self._folder.finished(n) and self._folder.upload(n).exists()]
+        arrived = [n for n in range(spec.clients) if self._has_arrived(n)]
         if len(arrived) < self._plan.min_clients:
             raise self._too_few(len(arrived), missing)
         record = finish_run(self._setting, self._folder, absent, self._plan.screen)

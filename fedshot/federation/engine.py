@@ -19,7 +19,7 @@ from fedshot.federation.layout import Federation, ServerFolder
 from fedshot.store import write_atomic
 
 CONNECTION = "federation"  # the engine's name for our server, in its own settings
-FIRST, BEFORE = (1, 41), (1, 43)  # versions of the engine that this was tried with
+FIRST, BEFORE = (1, 41), (1, 43)  # of the engine: what this is made for; it was run with 1.41
 
 _SETTINGS = """\
 [superlink]

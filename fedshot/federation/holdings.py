@@ -20,7 +20,7 @@ from fedshot.methods import METHODS, factory_of
 from fedshot.options import bind
 from fedshot.partition import Partition
 from fedshot.partition.own import OWN
-from fedshot.privacy.check import check_privacy, opacus_version
+from fedshot.privacy.check import check_privacy
 from fedshot.privacy.policy import stricter
 from fedshot.setting import Setting
 
@@ -36,8 +36,6 @@ def client_setting(site: SiteFile, order: Order) -> Setting:
     method = method_of(order, site.files)
     fusion = method.fusion if spec.fusion in (None, method.fusion.name) else make_fusion(spec.fusion)
     check_privacy(spec, method, fusion)
-    if spec.dp_noise is not None:
-        opacus_version()
     train = own_data(site, order)
     nobody = Labelled(train.images[:0], train.labels[:0])
     data = Dataset(

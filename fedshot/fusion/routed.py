@@ -12,7 +12,7 @@ from fedshot.local.familiarity import turned_distance
 from fedshot.models.common import CommonFeatures
 from fedshot.options import NotNegative
 from fedshot.sections import by_turn
-from fedshot.symmetric import unpack_symmetric
+from fedshot.symmetric import unpack_lower, unpack_symmetric
 from fedshot.task import Task, channels
 
 _TINY = 1e-12  # keeps the logarithm of a probability finite
@@ -91,7 +91,8 @@ class Discriminants:
         for n, member in zip(counts, members, strict=True):
             section = member.upload.section("common")
             away = section["means"].to(n) - means  # of this client's class means from everybody's
-            within += n.sum() * unpack_symmetric(section["covariance"].to(n), len(within))
+            root = unpack_lower(section["root"].to(n), len(within))
+            within += n.sum() * (root @ root.T)
             within += away.T @ (n[:, None] * away)
         within /= total.sum()
         within.diagonal().add_(shrink * within.diagonal().mean() + 1e-9)

@@ -5,13 +5,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedshot.models.common import CommonFeatures
-from fedshot.symmetric import pack_symmetric
+from fedshot.symmetric import pack_lower
 
 _CHUNK = 2048  # images at once
+_LEAST_SHARE = 1e-5  # of the mean variance, added to each: few images do not fill all directions
+_LEAST = 1e-8  # the same for images that are all alike
 
 
 def common_statistics(images: Tensor, labels: Tensor, classes: int, width: int, mirrored: bool) -> dict[str, Tensor]:
-    """`means` (C, D), zeros for a class without images, and the packed `covariance` (D·(D + 1)/2,) in half precision.
+    """`means` (C, D), zeros for a class without images, and the packed `root` (D·(D + 1)/2,) in half precision.
+
+    The root is the lower Cholesky root of the covariance within classes, with a little added to each variance.
 
     Args:
         images: (N, channels, H, W) uint8.
@@ -22,10 +26,12 @@ def common_statistics(images: Tensor, labels: Tensor, classes: int, width: int, 
     total = torch.zeros(classes, width, dtype=torch.float64, device=images.device)
     products = torch.zeros(width, width, dtype=torch.float64, device=images.device)
     for part, their in zip(images.split(_CHUNK), labels.split(_CHUNK), strict=True):
-        found = look(part / 255)
-        total += (functional.one_hot(their, classes).to(found).T @ found).double()
-        products += (found.T @ found).double()
+        found = look(part / 255).double()  # the root of a difference of sums needs every digit
+        total += functional.one_hot(their, classes).to(found).T @ found
+        products += found.T @ found
     counts = torch.bincount(labels, minlength=classes).double()[:, None]
     means = total / counts.clamp(min=1)
     within = (products - means.T @ (counts * means)) / len(labels)
-    return {"means": means.float(), "covariance": pack_symmetric(within).half()}
+    # half precision is too coarse for a covariance that is to be inverted, and good enough for its root
+    within.diagonal().add_(_LEAST_SHARE * within.diagonal().mean().clamp(min=0) + _LEAST)
+    return {"means": means.float(), "root": pack_lower(torch.linalg.cholesky(within)).half()}

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fedshot.symmetric import pack_symmetric, unpack_symmetric
+from fedshot.symmetric import pack_lower, unpack_symmetric
 
 
 def familiarity(features: Tensor, labels: Tensor, held_out: Tensor, classes: int) -> dict[str, Tensor]:
@@ -67,12 +67,14 @@ def turned_familiarity(features: Tensor, labels: Tensor, held_out: Tensor, class
         held_out: of the validation images, (M, T, d).
 
     Returns:
-        `means` (C, T, d); the packed `covariance` times d, in half precision, since a distance is standardised anyway;
-        and the `spread`: mean and deviation of held-out images' `turned_distance`.
+        `means` (C, T, d); the packed `covariance`, scaled to a mean variance of 1 so that half precision does not lose
+        what is small, since a distance is standardised anyway; and the `spread`: mean and deviation of held-out
+        images' `turned_distance`.
     """
     means = torch.stack([class_means(turn, labels, classes) for turn in features.unbind(1)], dim=1)
     centred = (features - means[labels]).flatten(0, 1)
-    packed = pack_symmetric(centred.T @ centred * (centred.shape[1] / len(centred))).half()
+    covariance = centred.T @ centred
+    packed = pack_lower(covariance / covariance.diagonal().mean().clamp(min=1e-30)).half()
     held = torch.bincount(labels, minlength=classes) > 0
     distances = turned_distance(held_out, means, held, unpack_symmetric(packed.float(), centred.shape[1]))
     return {"means": means, "covariance": packed, "spread": torch.stack([distances.mean(), distances.std()])}

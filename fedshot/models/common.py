@@ -83,10 +83,12 @@ class CommonFeatures(nn.Module):
 def common_width(room: int, classes: int) -> int:
     """The largest D whose statistics, class means in 4 bytes and a packed covariance in 2, fit into that many bytes.
 
-    >>> common_width(22_000_000, classes=10), common_width(100, classes=10)
+    Two filters' worth where there is no room, as for a small encoder of many classes.
+
+    >>> common_width(22_000_000, classes=10), common_width(-100_000, classes=10)
     (4664, 16)
     """
-    width = math.sqrt(room + 4 * classes**2) - 2 * classes  # D² + 4·C·D = room
+    width = math.sqrt(max(room, 0) + 4 * classes**2) - 2 * classes  # D² + 4·C·D = room
     return _PER_FILTER * max(2, int(width) // _PER_FILTER)
 
 
@@ -127,9 +129,8 @@ def _bank(images: Tensor, shrink: int, side: int, filters: int, generator: torch
     values, vectors = torch.linalg.eigh(torch.cov(patches.T).double())
     whitening = ((vectors * (values + _FLATTEN * values.mean()).rsqrt()) @ vectors.T).float()
     white = (patches - mean) @ whitening
-    norms = white.norm(dim=1)
-    structured = (norms > norms.median()).nonzero().flatten()  # half of the patches show hardly anything
-    chosen = structured[torch.randperm(len(structured), generator=generator)[:filters]]
-    directions = functional.normalize(white[chosen], dim=1)
+    first, second = white[: 2 * filters].chunk(2)  # many patches show hardly anything: of two, the one that shows more
+    better = first.norm(dim=1) >= second.norm(dim=1)
+    directions = functional.normalize(torch.where(better[:, None], first, second), dim=1)
     weights = (directions @ whitening).view(filters, images.shape[1], side, side)
     return Bank(shrink, weights.contiguous(), -(directions @ (whitening @ mean)))

@@ -44,7 +44,7 @@ def dead_leaves(count: int, size: int, channels: int, generator: torch.Generator
 def _power_law(uniform: Tensor, least: float, most: float, exponent: float = 3.0) -> Tensor:
     """Draws with a density proportional to r^-exponent between two radii, from uniform ones.
 
-    >>> _power_law(torch.tensor([0.0, 1.0]), 1.0, 19.0)
+    >>> _power_law(torch.tensor([0.0, 1.0]), 1.0, 19.0).round()
     tensor([ 1., 19.])
     """
     low, high = least ** (1 - exponent), most ** (1 - exponent)

@@ -141,6 +141,9 @@ def test_a_late_upload_is_kept_and_fused_afterwards_without_the_client(
     assert row["clients"] == [0, 1, 2] and len(made.transport.asked) == asked
     assert row["accuracy"] == finished(one_epoch).record.final.accuracy
     assert min(made.transport.lives) >= 199  # the question lived until the last late upload
+    again = made.conduct(resume=True, deadline_seconds=100.0, late_seconds=0.0)  # the record that all three make
+    assert again.result_sha256 == finished(one_epoch).record.result_sha256 and len(made.transport.asked) == asked
+    assert made.conduct(resume=True, deadline_seconds=100.0, late_seconds=0.0) == again
 
 
 def test_those_that_were_missing_are_asked_again_and_answer_from_disk(

@@ -293,7 +293,7 @@ def test_nothing_trained_is_lost(
 ) -> None:
     """Killed while it trains, killed when it has trained, hung, and the server killed: the record is the same."""
     longer = spec.model_copy(update={"epochs": 20})
-    settle(running.sites[2].path, None, {"stall_seconds": 5.0})
+    settle(running.sites[2].path, None, {"stall_seconds": 4.0})
     launched = running.launch(longer, tmp_path / "run")
     jobs = running.jobs(launched)
     _, answering = services(running.sites[1])

@@ -137,7 +137,8 @@ def test_the_size_of_a_group_changes_nothing(
 ) -> None:
     members = receive(setting, folder, SECTIONS).members
     named = {name: make_fusion(name) for name in FUSIONS if name != "otfusion"}
-    rules = {name: rule.fuse(members, setting.task) for name, rule in named.items() if not rule.public}
+    usable = {name: rule for name, rule in named.items() if not rule.public and {*rule.needs} <= {*SECTIONS}}
+    rules = {name: rule.fuse(members, setting.task) for name, rule in usable.items()}
     expected = score(rules, setting.data.test, setting.task)
     _, alone = evaluate_with_members(rules["logits"], members, setting.data.test, setting.task)
     monkeypatch.setitem(ASKED_BYTES, "cpu", asked)

@@ -106,3 +106,18 @@ def test_a_number_of_the_client_s_own_in_a_closure_is_noticed(quick: Quick, tmp_
     setting: Any = prepare(quick(str(tmp_path / "counting.py")))
     assert not adopts(begun(setting, 0), setting, 1)
     assert adopts(begun(setting, 0), setting, 0)
+
+
+def test_a_still_model_is_apart_from_training(quick: Quick) -> None:
+    training = begun(prepare(quick("fafi")), 0)
+    training.shuffle()
+    still = training.still()
+    assert still is not training.client.model and not still.training
+    assert not any(parameter.requires_grad for parameter in still.parameters())
+    before = {name: t.clone() for name, t in still.state_dict().items()}
+    training.step(16)
+    assert all(torch.equal(t, before[name]) for name, t in still.state_dict().items())
+    assert training.still() is still  # overwritten, so that no memory is asked for again
+    now = training.client.model.state_dict()
+    assert all(torch.equal(t, now[name]) for name, t in still.state_dict().items())
+    assert not torch.equal(still.state_dict()["head.prototypes"], before["head.prototypes"])

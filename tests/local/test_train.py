@@ -384,3 +384,18 @@ def test_an_objective_may_leave_the_head_alone(quick: Quick) -> None:
     before = client.model.head.prototypes.detach().clone()
     train(client, Objective(base=(CONTRAST,)), Views(), spec, lambda *_: None)
     assert torch.equal(client.model.head.prototypes, before)
+
+
+def test_every_epoch_has_its_row_and_only_evaluation_points_a_model(quick: Quick) -> None:
+    setting = prepare(quick("fafi", epochs=4, evaluate_at=(2,)))
+    client = setting.client(0)
+    assert isinstance(client, Client)
+    told: list[tuple[int, int, bool]] = []
+    train(
+        client,
+        setting.method.objective(client),
+        setting.method.views,
+        setting.spec,
+        lambda epoch, model, row: told.append((epoch, row["epoch"], model is not None)),
+    )
+    assert told == [(1, 1, False), (2, 2, True), (3, 3, False), (4, 4, True)]

@@ -17,7 +17,7 @@ def test_the_notes_plan_has_every_mechanism_and_its_parent() -> None:
     assert recipe.name == "notes-plan" and recipe.definition["against"] == "fafi"
     assert len(recipe.cells) == 3 * (1 + len(PLANNED))
     planned = {parse_reference(text)[0] for text in PLANNED}
-    after, before = list(METHODS).index("raw_supcon"), list(METHODS).index("fedavg")
+    after, before = list(METHODS).index("raw_supcon"), list(METHODS).index("recommended")
     assert planned == set(list(METHODS)[after + 1 : before])
     for text in PLANNED:
         name, options = parse_reference(text)

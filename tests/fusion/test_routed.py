@@ -1,0 +1,415 @@
+"""The rules `common` and `routed`: sums over clients are exact, both are their formula, and what the server refuses."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedshot.data.dataset import Dataset, Labelled
+from fedshot.errors import UploadRefused, UserError
+from fedshot.fusion import Member, make_fusion
+from fedshot.fusion.interview import Interview
+from fedshot.fusion.memory import ASKED_BYTES
+from fedshot.fusion.outputs import outputs_of
+from fedshot.fusion.routed import Discriminants
+from fedshot.local.familiarity import turned_familiarity
+from fedshot.local.statistics import sizes_of, statistics
+from fedshot.local.work import upload_of
+from fedshot.method import Client
+from fedshot.methods.recommended import turned_model
+from fedshot.models import Classifier, PrototypeHead, build, unit
+from fedshot.models.common import CommonFeatures
+from fedshot.precision import pack
+from fedshot.sections import ROUTING, STATISTICS
+from fedshot.server import Reception, lacking_section
+from fedshot.setting import Setting, prepare
+from fedshot.spec import Precision, Spec
+from fedshot.stored import read
+from fedshot.symmetric import pack_lower, unpack_symmetric
+from fedshot.task import Task
+from fedshot.upload import Header, Upload, make_upload
+
+HELD = ((0, 1, 2, 3, 4), (3, 4, 5, 6, 7), (1, 8))  # nobody holds class 9
+SIZES = (200, 190, 60)
+WIDTH = 304  # of common features, for a CNN and ten classes
+RULES = ["common", "routed", "routed:sharpness=3,confidence=1,share=0", "common:shrink=0.1,confidence=1"]
+
+
+@pytest.fixture(scope="module")
+def of_characters(task: Task) -> Task:
+    return replace(task, augmentation="characters")
+
+
+@pytest.fixture(scope="module")
+def parts(digits: Dataset) -> list[tuple[Labelled, Labelled]]:
+    """Of each client the images that it trains on, and those that it holds back."""
+    found = []
+    for k in range(3):
+        mine = torch.isin(digits.train.labels, torch.tensor(HELD[k])).nonzero().squeeze(1)[k::3]
+        found.append((digits.train[mine[: SIZES[k]]], digits.train[mine[SIZES[k] :][:24]]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def members(parts: list[tuple[Labelled, Labelled]], of_characters: Task) -> list[Member]:
+    return [make_member(k, *parts[k], of_characters) for k in range(3)]
+
+
+def make_member(number: int, train: Labelled, held_out: Labelled | None, task: Task) -> Member:
+    """An untrained network whose BatchNorm saw its images, with what a client of `recommended` sends."""
+    model = turned_model(replace(task, seed=10 + number)).train()
+    with torch.no_grad():
+        for _ in range(3):
+            model.encoder(task.prepare(train.images[:48]))
+    model.eval().requires_grad_(False)
+    counts = tuple(torch.bincount(train.labels, minlength=10).tolist())
+    client = Client(number, task, train, held_out, counts, model, 1, 16, "characters")
+    header = Header(client=number, samples=len(train), class_counts=counts, method="recommended")
+    sections = {"weights": model.state_dict(), **statistics(client, model, ROUTING)}
+    return Member(make_upload(header, sections), lambda: model)
+
+
+@pytest.fixture(scope="module")
+def images(digits: Dataset, of_characters: Task) -> Tensor:
+    return of_characters.prepare(digits.test.images[:40])
+
+
+@pytest.fixture(scope="module")
+def seen(digits: Dataset) -> Tensor:
+    """Common features of the same images."""
+    return CommonFeatures((1, 8, 8), WIDTH, mirrored=False)(digits.test.images[:40] / 255)
+
+
+def altered(member: Member, section: str, name: str, value: Tensor) -> Member:
+    return replace(member, upload=replace(member.upload, tensors={**member.upload.tensors, f"{section}/{name}": value}))
+
+
+def exact(member: Member, data: Labelled) -> Member:
+    """The member with statistics of common features that were not rounded to half precision."""
+    features = CommonFeatures((1, 8, 8), WIDTH, mirrored=False)(data.images / 255).double()
+    means = torch.zeros(10, WIDTH, dtype=torch.float64)
+    for c in data.labels.unique():
+        means[c] = features[data.labels == c].mean(0)
+    centred = features - means[data.labels]
+    member = altered(member, "common", "means", means)
+    root = torch.linalg.cholesky(centred.T @ centred / len(data) + 1e-10 * torch.eye(WIDTH))
+    return altered(member, "common", "root", pack_lower(root))
+
+
+def test_statistics_of_clients_add_up_to_those_of_all_images_in_one_place(
+    parts: list[tuple[Labelled, Labelled]], members: list[Member], of_characters: Task, seen: Tensor
+) -> None:
+    trained = [train for train, _ in parts]
+    everything = Labelled(torch.cat([t.images for t in trained]), torch.cat([t.labels for t in trained]))
+    one = make_member(0, everything, None, of_characters)
+    apart, together = Discriminants.of(members, 0.003), Discriminants.of([one], 0.003)
+    torch.testing.assert_close(apart.log_prior, together.log_prior)
+    found, expected = (d.log_posterior(seen, 0.5)[:, :9] for d in (apart, together))
+    torch.testing.assert_close(found.exp(), expected.exp(), rtol=0, atol=0.05)  # sent in half precision
+    assert torch.equal(found.argmax(1), expected.argmax(1))
+    members = [exact(member, data) for member, data in zip(members, trained, strict=True)]
+    apart, together = Discriminants.of(members, 0.003), Discriminants.of([exact(one, everything)], 0.003)
+    for found, expected in ((apart.directions, together.directions), (apart.offset, together.offset)):
+        assert (found - expected).norm() < 1e-4 * expected.norm()
+
+
+def posterior(data: list[Labelled], seen: Tensor, shrink: float, confidence: float) -> np.ndarray:
+    """Linear discriminant analysis of all images in one place, class by class and in double precision."""
+    look = CommonFeatures((1, 8, 8), WIDTH, mirrored=False)
+    features = np.concatenate([look(d.images / 255).double().numpy() for d in data])
+    labels = np.concatenate([d.labels.numpy() for d in data])
+    within, means = np.zeros((WIDTH, WIDTH)), np.zeros((9, WIDTH))
+    for c in range(9):
+        own = features[labels == c]
+        means[c] = own.mean(0)
+        within += (own - means[c]).T @ (own - means[c]) / len(features)
+    within += (shrink * np.trace(within) / WIDTH + 1e-9) * np.eye(WIDTH)
+    inverse = np.linalg.inv(within)
+    scores = np.full((len(seen), 10), -np.inf)
+    for n, f in enumerate(seen.double().numpy()):
+        for c in range(9):
+            fit = means[c] @ inverse @ f - means[c] @ inverse @ means[c] / 2
+            scores[n, c] = confidence * fit + np.log((labels == c).mean())
+    odds = np.exp(scores - scores.max(1, keepdims=True))
+    return odds / odds.sum(1, keepdims=True)
+
+
+def close(found: Tensor, expected: np.ndarray, atol: float) -> None:
+    np.testing.assert_allclose(found.double().numpy(), expected, atol=atol)
+
+
+@pytest.mark.parametrize(("shrink", "confidence"), [(0.003, 0.02), (0.1, 0.05)])
+def test_common_is_linear_discriminant_analysis(
+    shrink: float,
+    confidence: float,
+    parts: list[tuple[Labelled, Labelled]],
+    members: list[Member],
+    images: Tensor,
+    seen: Tensor,
+    of_characters: Task,
+) -> None:
+    trained = [train for train, _ in parts]
+    members = [exact(member, data) for member, data in zip(members, trained, strict=True)]
+    predictor = make_fusion(f"common:shrink={shrink},confidence={confidence}").fuse(members, of_characters)
+    assert len(predictor.models) == 0 and predictor.inductive
+    expected = posterior(trained, seen, shrink, confidence)
+    assert 0.1 < expected.max(1).min() < 0.9  # some images are in doubt
+    close(predictor(images).softmax(1), expected, atol=1e-3)
+
+
+def surprise(member: Member, image_features: np.ndarray) -> float:
+    """z_k of one image: features of its four turns, (4, d), of norm 1 each."""
+    section = {name: t.double() for name, t in member.upload.section("turned_familiarity").items()}
+    width = image_features.shape[1]
+    covariance = unpack_symmetric(section["covariance"], width).numpy()
+    shrunk = 0.9 * covariance + 0.1 * np.trace(covariance) / width * np.eye(width)
+    inverse, means = np.linalg.inv(shrunk), section["means"].numpy()
+    held = [c for c, count in enumerate(member.upload.header.class_counts) if count]
+    logs = []
+    for turn, f in enumerate(image_features):
+        far = [(f - means[c, turn]) @ inverse @ (f - means[c, turn]) for c in held]
+        logs.append(np.log(min(far)))
+    mean, deviation = section["spread"].tolist()
+    return (float(np.mean(logs)) - mean) / deviation
+
+
+@pytest.mark.parametrize(("sharpness", "confidence", "share"), [(1.0, 0.15, 0.25), (2.0, 0.5, 0.0), (0.0, 0.15, 1.0)])
+def test_routed_is_its_formula(
+    sharpness: float,
+    confidence: float,
+    share: float,
+    parts: list[tuple[Labelled, Labelled]],
+    members: list[Member],
+    images: Tensor,
+    seen: Tensor,
+    of_characters: Task,
+) -> None:
+    images, trained = images[:12], [train for train, _ in parts]
+    members = [exact(member, data) for member, data in zip(members, trained, strict=True)]
+    g = posterior(trained, seen[:12], 0.003, confidence)
+    counts = np.array([m.upload.header.class_counts for m in members], dtype=float)
+    expected, weights = np.zeros((12, 10)), np.zeros((12, 3))
+    for n in range(12):
+        turned = [torch.rot90(images[n], turn, (1, 2))[None] for turn in range(4)]
+        answers = []
+        for k, member in enumerate(members):
+            h = [unit(member.model.encoder(view)).double().numpy()[0] for view in turned]
+            prototypes = member.model.head.get_parameter("prototypes").double().numpy()
+            z = np.array([np.mean([h[t] @ prototypes[4 * c + t] for t in range(4)]) for c in range(10)])
+            answers.append(np.exp(z) / np.exp(z).sum())
+            r = sum(g[n, c] * counts[k, c] / counts[:, c].sum() for c in range(9))
+            weights[n, k] = r * np.exp(-sharpness * surprise(member, np.stack(h)))
+        weights[n] /= weights[n].sum()
+        expected[n] = sum(w * p for w, p in zip(weights[n], answers, strict=True)) * g[n] ** share
+    predictor = make_fusion(f"routed:sharpness={sharpness},confidence={confidence},share={share}")
+    found = predictor.fuse(members, of_characters)(images).exp()
+    assert weights.std(1).max() > 0.1  # the clients do differ
+    if share:  # a class that nobody holds: as good as nothing
+        assert (found[:, 9] < 0.01 * found.amax(1)).all()
+    found, expected = found[:, :9], expected[:, :9]
+    close(found / found.sum(1, keepdim=True), expected / expected.sum(1, keepdims=True), atol=2e-3)
+
+
+def test_only_who_holds_a_class_is_asked_about_it(members: list[Member], seen: Tensor, of_characters: Task) -> None:
+    predictor = make_fusion("routed:confidence=1000,sharpness=0,share=0").fuse(members, of_characters)
+    discriminants = Discriminants.of(members, 0.003)
+    sure = discriminants.log_posterior(seen, 1000).argmax(1) == 8  # which only the last client holds
+    assert sure.any()
+    noise = torch.Generator().manual_seed(1)
+    features = unit(torch.randn(3, int(sure.sum()), 4, 512, generator=noise)).flatten(2) / 2
+    logits = torch.randn(3, int(sure.sum()), 10, generator=noise)
+    said = replace(outputs_of([], seen), features=features, logits=logits, seen=seen[sure])
+    torch.testing.assert_close(predictor.combine(said).exp(), logits[2].softmax(1))
+
+
+def test_a_class_that_nobody_holds_is_never_the_answer(
+    members: list[Member], images: Tensor, of_characters: Task
+) -> None:
+    for text in ("common", "routed"):
+        scores = make_fusion(text).fuse(members, of_characters)(images)
+        assert scores.isfinite().all()
+        assert (scores.argmax(1) != 9).all()
+
+
+@pytest.mark.parametrize("text", RULES)
+def test_neither_company_nor_order_matters_and_only_named_sections_are_read(
+    text: str, members: list[Member], images: Tensor, of_characters: Task
+) -> None:
+    rule = make_fusion(text)
+    sent = [replace(m, upload=m.upload.only(rule.needs)) for m in members]
+    whole = rule.fuse(sent, of_characters)(images)
+    assert whole.shape == (40, 10) and torch.equal(whole, rule.fuse(members, of_characters)(images))
+    predictor = rule.fuse([members[2], members[0], members[1]], of_characters)
+    torch.testing.assert_close(predictor(images), whole, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(torch.cat([predictor(images[:1]), predictor(images[1:])]), whole, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("asked", [0, 1_000_000, 10**9])
+def test_a_look_sees_the_pixels_whatever_the_size_of_a_group(
+    asked: int,
+    members: list[Member],
+    images: Tensor,
+    seen: Tensor,
+    digits: Dataset,
+    of_characters: Task,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(ASKED_BYTES, "cpu", asked)
+    predictors = {text: make_fusion(text).fuse(members, of_characters) for text in ("common", "routed")}
+    panels = {name: (p.models, p.look) for name, p in predictors.items()}
+    interview = Interview(panels, digits.test.images[:40], of_characters)
+    whole = outputs_of(predictors["routed"].models, images, predictors["routed"].look)
+    for name, models in (("common", 0), ("routed", 3)):
+        said = [outputs for _, every in interview.with_all() for outputs in [every[name]]]
+        assert {len(outputs.features) for outputs in said} == {models}
+        found = torch.cat([outputs.seen for outputs in said if outputs.seen is not None])
+        torch.testing.assert_close(found, seen, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(torch.cat([o.logits for o in said], 1), whole.logits, rtol=1e-4, atol=1e-4)
+    assert outputs_of([], images).seen is None
+
+
+def test_rules_say_what_they_need() -> None:
+    rules = [make_fusion(text) for text in ("common", "routed")]
+    assert [rule.needs for rule in rules] == [("common",), ("weights", "common", "turned_familiarity")]
+    assert [rule.held_out for rule in rules] == [False, True]
+
+
+@pytest.mark.parametrize("held_back", [0, 1])
+def test_a_client_with_too_few_held_out_images_sends_no_familiarity_and_is_told(
+    held_back: int, parts: list[tuple[Labelled, Labelled]], members: list[Member], of_characters: Task
+) -> None:
+    train, held_out = parts[0]
+    short = make_member(0, train, held_out[torch.arange(held_back)] if held_back else None, of_characters)
+    assert short.upload.sections == members[0].upload.sections - {"turned_familiarity"}
+    said = lacking_section([short, *members[1:]], make_fusion("routed"))
+    assert said == "client 0 sent no turned_familiarity: fuse the others by --without 0"
+    assert lacking_section([short], make_fusion("routed")) == (
+        "the uploads carry no turned_familiarity: train with --validation 0.1"
+    )
+
+
+def test_a_run_without_held_out_images_is_refused_before_training(quick: Callable[..., Spec]) -> None:
+    with pytest.raises(UserError, match=r"fusion routed needs held-out images of every client: add --validation 0\.1"):
+        prepare(quick("recommended", validation=0))
+    assert prepare(quick("recommended", validation=0, fusion="common")).fusion.name == "common"
+
+
+def test_a_tight_client_is_described_as_well_as_a_wide_one() -> None:
+    draw = torch.Generator().manual_seed(2)
+    labels = torch.arange(200) % 4
+    centres = unit(torch.randn(4, 2, 32, generator=draw))
+    found = []
+    for scale in (0.1, 1e-3, 1e-4):  # features this close to their class mean
+        noise = torch.Generator().manual_seed(3)
+        features = centres[labels] + scale * torch.randn(200, 2, 32, generator=noise)
+        found.append(turned_familiarity(features, labels, features[::3] + 0.0, 4))
+        assert ROUTING["turned_familiarity"].complaint(found[-1], torch.ones(4, dtype=torch.bool)) is None
+    for other in found[1:]:
+        torch.testing.assert_close(other["covariance"], found[0]["covariance"], rtol=0.02, atol=0.02)
+
+
+@pytest.fixture(scope="module")
+def setting(quick: Callable[..., Spec]) -> Setting:
+    return prepare(quick("recommended", validation=0.3))
+
+
+@pytest.fixture(scope="module")
+def good(setting: Setting) -> Upload:
+    client = setting.client(2)
+    assert isinstance(client, Client)
+    return upload_of(setting, client, client.model, ROUTING)
+
+
+def diagonal(upload: Upload, name: str, value: float) -> Tensor:
+    """A packed triangle with the second entry of its diagonal changed."""
+    changed = read(upload.tensors[name]).clone()
+    changed[2] = value
+    return changed
+
+
+DAMAGED: dict[str, tuple[Callable[[Upload], dict[str, Tensor | None]], str]] = {
+    "no common features": (
+        lambda u: {"common/means": None, "common/root": None},
+        "section common is missing",
+    ),
+    "half of a section": (lambda u: {"common/means": None}, "missing tensor 'common/means'"),
+    "a negative diagonal": (
+        lambda u: {"common/root": diagonal(u, "common/root", -0.1)},
+        "root has a negative entry on its diagonal",
+    ),
+    "a root in full": (
+        lambda u: {"common/root": u.section("common")["root"].float()},
+        "type float32, expected float16",
+    ),
+    "means in half": (
+        lambda u: {"common/means": u.section("common")["means"].half()},
+        "type float16, expected float32",
+    ),
+    "another width": (lambda u: {"common/means": u.section("common")["means"][:, 8:]}, r"shape \(10, 296\)"),
+    "not a number": (lambda u: {"common/root": diagonal(u, "common/root", torch.nan)}, "not finite"),
+    "no deviation": (
+        lambda u: {"turned_familiarity/spread": torch.tensor([1.0, 0.0])},
+        "spread has a deviation of 0 or less",
+    ),
+    "no covariance": (
+        lambda u: {"turned_familiarity/covariance": diagonal(u, "turned_familiarity/covariance", -1000.0)},
+        "not the covariance of anything",
+    ),
+    "means of one turn": (
+        lambda u: {"turned_familiarity/means": u.section("turned_familiarity")["means"][:, :1]},
+        r"shape \(10, 1, 512\)",
+    ),
+    "the familiarity of other methods": (
+        lambda u: {"familiarity/distances": torch.ones(3)},
+        "unknown section familiarity",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_damaged_sections_are_refused_with_their_reason(
+    kind: str, setting: Setting, good: Upload, tmp_path: Path
+) -> None:
+    file, reception = tmp_path / "upload", Reception(setting, setting.fusion.needs)
+    file.write_bytes(good.to_bytes())
+    assert reception.admit(file, 2).upload.sections == {"weights", *ROUTING}
+    change, reason = DAMAGED[kind]
+    changed = {**good.tensors, **change(good)}
+    file.write_bytes(replace(good, tensors={k: t for k, t in changed.items() if t is not None}).to_bytes())
+    with pytest.raises(UploadRefused, match=reason) as refused:
+        reception.admit(file, 2)
+    assert "\n" not in str(refused.value)
+
+
+def size_of_upload(model: Classifier, task: Task, precision: Precision, fusion: str) -> int:
+    """The bytes of an upload of that model for a rule, from shapes alone."""
+    sizes, counts = sizes_of(model, task), (10,) * task.classes
+    tensors = {f"weights/{name}": t for name, t in pack(model.state_dict(), precision).items()}
+    for name, section in {**ROUTING, **STATISTICS}.items():
+        if name in make_fusion(fusion).needs:
+            for key, shape in section.layout(sizes).items():
+                lengths = [length or 0 for length in shape]
+                tensors[f"{name}/{key}"] = torch.empty(lengths, dtype=section.types.get(key), device="meta")
+    header = Header(client=0, samples=sum(counts), class_counts=counts, method="any", precision=precision)
+    return Upload(header, tensors).size
+
+
+@pytest.mark.parametrize(
+    ("encoder", "shape", "classes"),
+    [("cnn", (1, 8, 8), 10), ("cnn", (1, 28, 28), 47), ("resnet18", (3, 32, 32), 10), ("resnet18", (3, 32, 32), 100)],
+)
+def test_an_upload_is_no_larger_than_that_of_fafi(encoder: str, shape: tuple[int, int, int], classes: int) -> None:
+    task = Task(classes, shape, (0.5,) * shape[0], (0.2,) * shape[0], encoder=encoder)
+    fafi, turned = build(task, PrototypeHead).to("meta"), turned_model(task).to("meta")
+    ratio = size_of_upload(turned, task, "bf16", "routed") / size_of_upload(fafi, task, "fp32", "features")
+    assert 0.97 < ratio < 1.05
+
+
+def test_many_classes_of_a_small_encoder_leave_the_least_room(task: Task) -> None:
+    many = replace(task, classes=100)
+    shapes = ROUTING["common"].layout(sizes_of(turned_model(many), many))
+    assert shapes == {"means": (100, 16), "root": (136,)}
