@@ -89,7 +89,7 @@ def test_a_client_that_takes_over_captured_steps_is_what_it_is_alone(optimizer: 
         if optimizer == "sgd":
             assert apart.max() < 2 * rate
         else:  # Adam makes steps of the size of the rate from slopes that are nothing but rounding
-            assert apart.quantile(0.5) < rate and apart.max() < 50 * rate
+            assert apart.quantile(0.5) < rate and apart.quantile(0.99) < 50 * rate
     assert taken_over == [False, False, True, False, True, False]
 
 
