@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fedshot.cli.settings import build_spec
 from fedshot.errors import UserError
 from fedshot.experiment import Execution, run
 from fedshot.fusion import FUSIONS, make_fusion
@@ -39,6 +40,12 @@ def test_settings_of_a_method_are_filled_in_where_none_is_given(quick: Quick) ->
 def test_what_is_given_goes_before_settings_of_the_method(given: dict[str, Any], quick: Quick) -> None:
     """A default of every other method, typed, is given too."""
     assert chosen(prepare(quick("recommended", **given)).spec) == {**SETTINGS, **given}
+
+
+def test_evaluation_points_leave_the_settings_of_the_method() -> None:
+    spec = build_spec("recommended", {"epochs": 4, "lr": 0.02}, None, "every:2")
+    assert spec.evaluate_at == (2, 4)
+    assert chosen(prepare(spec).spec) == {**SETTINGS, "lr": 0.02}
 
 
 def test_a_complete_spec_stays_as_it_is(quick: Quick) -> None:
