@@ -82,7 +82,8 @@ def in_words(entry: Mapping[str, Any], names: Mapping[int, str]) -> str:
     >>> in_words({"time": "2026-01-02T03:04:05.678+00:00", "client": 0, "event": "busy", "epoch": 7}, {0: "ward"})
     'ward: busy, epoch 7'
     """
-    who = names.get(entry.get("client"), "server")  # type: ignore[arg-type]
+    client = entry.get("client")
+    who = "server" if client is None else names.get(client, f"client {client}")
     told = {key: value for key, value in entry.items() if key not in ("time", "client", "event", "reason")}
     details = [f"{key} {value:.1f}" if isinstance(value, float) else f"{key} {value}" for key, value in told.items()]
     details += [entry["reason"]] if entry.get("reason") else []

@@ -67,14 +67,8 @@ def show(found: "Preview") -> None:
     console = Console(highlight=False)
     console.print(f"client {found.client} would send, for fusion {found.fusion}:", style="bold")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column, justify in (
-        ("part", "left"),
-        ("shape", "left"),
-        ("type", "left"),
-        ("bytes", "right"),
-        ("says", "left"),
-    ):
-        table.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for column in ("part", "shape", "type", "bytes", "says"):
+        table.add_column(column, justify="right" if column == "bytes" else "left", overflow="fold")
     table.add_row("header", "", "JSON", f"{found.header_bytes:,}", "typed fields, and the names of all tensors")
     for field in found.header:
         value = field.value if field.known else "known after training"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedshot.local.weighting import Scheduled, Weighting
-from fedshot.models import Classifier
+from fedshot.models import Classifier, unit
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,38 @@ class Step:
     targets: Tensor | None  # (V*B, T) what the model is to imitate, where the data have it
     progress: Tensor  # 0-dim, in [0, 1)
     encoded: Tensor | None = None  # (V*B, d) where the encoder ends, for telemetry; None if plain images came along
+
+    @classmethod
+    def of(
+        cls,
+        model: Classifier,
+        features: Tensor,
+        labels: Tensor,
+        views: int,
+        progress: Tensor,
+        targets: Tensor | None = None,
+    ) -> "Step":
+        """What the model makes of B images with these labels (B,).
+
+        Args:
+            features: raw, of V augmented views of each, (V*B, d), and perhaps of the images as they are after them.
+            targets: (B, T).
+        """
+        seen = views * len(labels)
+        logits, plain = model.head(features), len(features) > seen  # losses are computed in float32
+        return cls(
+            model=model,
+            features=features[:seen],
+            unit=unit(features[:seen]),
+            logits=logits[:seen],
+            labels=labels.repeat(views),
+            image_labels=labels,
+            views=views,
+            plain_logits=logits[seen:] if plain else None,
+            targets=None if targets is None else targets.repeat(views, 1),
+            progress=progress,
+            encoded=None if plain else features,
+        )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fedshot.local.sampling import balanced_order
 from fedshot.local.telemetry import EpochLog
 from fedshot.local.views import draw
 from fedshot.method import Client, Views
-from fedshot.models import Classifier, unit
+from fedshot.models import Classifier
 from fedshot.models.copies import frozen_copy
 from fedshot.models.turned import turn_at_random
 from fedshot.seeds import stream, stream_seed
@@ -117,21 +117,8 @@ class Training:
         draws = draw(views.augmented * size, client.augmentation, self.draws)
         inputs = inputs_of(images, draws, client.augmentation, views.plain, client.task, self.fused)
         features = encode(client.model.encoder, inputs, self.spec.precision or "fp32", self.fused, self.half)
-        logits = client.model.head(features)  # losses are computed in float32
-        seen = views.augmented * size
-        return Step(
-            model=client.model,
-            features=features[:seen],
-            unit=unit(features[:seen]),
-            logits=logits[:seen],
-            labels=labels.repeat(views.augmented),
-            image_labels=labels,
-            views=views.augmented,
-            plain_logits=logits[seen:] if views.plain else None,
-            targets=None if self.targets is None else self.targets[batch].repeat(views.augmented, 1),
-            progress=self.progress,
-            encoded=None if views.plain else features,
-        )
+        targets = None if self.targets is None else self.targets[batch]
+        return Step.of(client.model, features, labels, views.augmented, self.progress, targets)
 
     @torch.no_grad()
     def adopt(self, client: Client, objective: Objective, views: Views, spec: Spec) -> bool:

@@ -19,7 +19,7 @@ from fedshot.local.forward import inputs_of
 from fedshot.local.objective import Objective, Step
 from fedshot.local.views import draw
 from fedshot.method import Client, Method, Views
-from fedshot.models import Classifier, unit
+from fedshot.models import Classifier
 from fedshot.models.copies import copy_of
 from fedshot.seeds import stream
 
@@ -71,20 +71,7 @@ def losses(
         labels: (B,).
     """
     features = model.encoder(inputs).float()
-    logits, seen = model.head(features), views.augmented * len(labels)
-    step = Step(
-        model=model,
-        features=features[:seen],
-        unit=unit(features[:seen]),
-        logits=logits[:seen],
-        labels=labels.repeat(views.augmented),
-        image_labels=labels,
-        views=views.augmented,
-        plain_logits=logits[seen:] if views.plain else None,
-        targets=None,
-        progress=progress,
-    )
-    base, align, terms = objective.losses(step)
+    base, align, terms = objective.losses(Step.of(model, features, labels, views.augmented, progress))
     return Losses(objective.weighting(base, align, progress), base, align, terms)
 
 
