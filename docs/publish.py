@@ -1,66 +1,137 @@
-"""Fills the measured numbers into the documentation from the records of a comparison of all methods.
+"""Fills the measured figures into the documentation, from the records in results/ alone.
 
-    fedshot compare METHOD… --epochs 30 --seeds 1,2,3 --out runs/results
-    fedshot study notes-plan --out runs/notes-plan
-    python docs/publish.py runs/results runs/notes-plan
+    python docs/publish.py
 
-A number stands between the markers <!-- number:NAME --> and <!-- /number -->, the tables between <!-- results:NAME -->
-and <!-- /results:NAME -->. The second folder is optional.
+results/tables.yaml lists the tables. Each stands between <!-- results:NAME --> and <!-- /results:NAME --> of its page,
+the number of a method between <!-- number:METHOD --> and <!-- /number --> of the page of that method.
 """
 
 import re
-import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedshot.errors import UserError
 from fedshot.methods import METHODS
-from fedshot.record import Record
-from fedshot.report import as_markdown, comparison
-from fedshot.study.statistics import percent
+from fedshot.report.across import across, against
+from fedshot.report.comparison import Runs, as_markdown, comparison
+from fedshot.report.gather import Gathered, gather
+from fedshot.report.leaderboard import leaderboard
+from fedshot.report.note import note_in_markdown, read_note
+from fedshot.study import sheet
+from fedshot.study.statistics import percent, summarise
 
-DOCS = Path(__file__).parent
-
-
-def read(folder: Path) -> dict[str, list[Record]]:
-    """The records of every method, one for each seed, in the order of METHODS."""
-    runs = {}
-    for name in METHODS:
-        files = sorted(folder.glob(f"{name}/seed-*/record.json"))
-        if not files:
-            raise SystemExit(f"{folder} has no record of {name}: compare all methods first")
-        runs[name] = [Record.model_validate_json(file.read_text()) for file in files]
-    return runs
+ROOT = Path(__file__).parent.parent
 
 
-def between(text: str, start: str, end: str, content: str) -> str:
+class TableEntry(BaseModel):
+    """One table of the catalogue; results/tables.yaml explains the fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    page: str
+    kind: Literal["comparison", "grid", "differences", "leaderboard", "note"]
+    sources: tuple[str, ...] = Field(alias="from", min_length=1)
+    where: str | None = None
+    against: str | None = None
+
+
+class Catalogue(BaseModel):
+    """All tables by the names of their markers, and the comparisons that give the numbers of the methods."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tables: dict[str, TableEntry]
+    numbers: tuple[str, ...]
+
+
+def catalogue(root: Path) -> Catalogue:
+    """What is to be shown where."""
+    return Catalogue.model_validate(yaml.safe_load((root / "results" / "tables.yaml").read_text(encoding="utf-8")))
+
+
+def pages(root: Path = ROOT) -> dict[Path, str]:
+    """Every page that shows kept records, as its text should be."""
+    asked, texts = catalogue(root), dict[Path, str]()
+    for name, entry in asked.tables.items():
+        page = root / "docs" / entry.page
+        text = texts.get(page) or page.read_text(encoding="utf-8")
+        texts[page] = between(text, f"results:{name}", f"/results:{name}", KINDS[entry.kind](entry, root / "results"))
+    compared = [compared_in(asked.tables[name], root / "results") for name in asked.numbers]
+    for method in METHODS:
+        page = root / "docs" / "methods" / f"{method}.md"
+        texts[page] = between(page.read_text(encoding="utf-8"), f"number:{method}", "/number", number(method, compared))
+    return texts
+
+
+def between(text: str, opening: str, closing: str, content: str) -> str:
     """The text with everything between two markers replaced."""
-    pattern = re.compile(f"({re.escape(start)})(.*?)({re.escape(end)})", re.DOTALL)
+    pattern = re.compile(f"(<!-- {re.escape(opening)} -->)(.*?)(<!-- {re.escape(closing)} -->)", re.DOTALL)
     if not pattern.search(text):
-        raise SystemExit(f"the marker {start} is missing")
-    return pattern.sub(lambda found: found[1] + content + found[3], text, count=1)
+        raise UserError(f"the marker <!-- {opening} --> is missing")
+    return pattern.sub(lambda found: f"{found[1]}\n{content.strip()}\n{found[3]}", text, count=1)
 
 
-def put(name: str, text: str) -> None:
-    """A table into the page of results."""
-    page = DOCS / "results.md"
-    markers = f"<!-- results:{name} -->", f"<!-- /results:{name} -->"
-    page.write_text(between(page.read_text(), *markers, f"\n{text.strip()}\n"))
+def files(entry: TableEntry, folder: Path) -> list[Path]:
+    """The files of a table, in the order of the catalogue."""
+    found = [file for pattern in entry.sources for file in sorted(folder.glob(pattern))]
+    if not found:
+        raise UserError(f"{folder} has no file {' or '.join(entry.sources)}")
+    return found
 
 
-def main(folder: Path, plan: Path | None = None) -> None:
-    runs = read(folder)
-    table = comparison(runs)
-    put("digits", as_markdown(table))
-    if plan is not None:
-        put("notes-plan", (plan / "against-fafi.md").read_text())
-    for row in table.rows:
-        page = DOCS / "methods" / f"{row.label}.md"
-        spec = runs[row.label][0].spec
-        number = (
-            f"{percent(row.accuracy)} % on {spec.data}, K={spec.clients}, α={spec.alpha}, {spec.epochs} epochs "
-            f"(mean ± std over {row.accuracy.n} seeds)"
-        )
-        page.write_text(between(page.read_text(), f"<!-- number:{row.label} -->", "<!-- /number -->", f"\n{number}\n"))
+def gathered(entry: TableEntry, folder: Path) -> Gathered:
+    """The records of a table; what cannot be read stops it."""
+    found = gather(files(entry, folder), entry.against, where=[entry.where] if entry.where else [])
+    if found.problems or not found.tasks:
+        raise UserError("\n".join(found.problems) or f"no record of {', '.join(entry.sources)} has {entry.where}")
+    return found
+
+
+def compared_in(entry: TableEntry, folder: Path) -> Runs:
+    """The methods of one task: the one that differences are taken to first, the others in the order of METHODS."""
+    task, *others = gathered(entry, folder).tasks
+    if others:
+        raise UserError(f"{task.name} and {others[0].name} are no comparison: choose with where, or make a grid")
+    order = list(METHODS)
+    labels = sorted(task.runs, key=lambda label: (label != entry.against, order.index(task.runs[label][0].spec.method)))
+    return {label: task.runs[label] for label in labels}
+
+
+def number(method: str, compared: Sequence[Runs]) -> str:
+    """What a method reaches in each comparison that has it, in one line."""
+    told = []
+    for records in (runs[method] for runs in compared if method in runs):
+        spec, reached = records[0].spec, summarise([record.final.accuracy for record in records])
+        seeds = f" (mean ± std over {reached.n} seeds)" if reached.n > 1 else ""
+        cell = f"{spec.data}, K={spec.clients}, α={spec.alpha}, {spec.epochs} epochs"
+        told.append(f"{percent(reached)} % on {cell}{seeds}")
+    if not told:
+        raise UserError(f"no record of {method} is kept: add one to results/")
+    return "; ".join(told)
+
+
+KINDS: Mapping[str, Callable[[TableEntry, Path], str]] = {
+    "comparison": lambda entry, folder: as_markdown(comparison(compared_in(entry, folder))),
+    "grid": lambda entry, folder: sheet.as_markdown(across(gathered(entry, folder).records)),
+    "differences": lambda entry, folder: sheet.as_markdown(
+        against(gathered(entry, folder).records, entry.against or "")
+    ),
+    "leaderboard": lambda entry, folder: leaderboard(gathered(entry, folder).records.values()),
+    "note": lambda entry, folder: "\n\n".join(note_in_markdown(read_note(file)) for file in files(entry, folder)),
+}
+
+
+def main() -> None:
+    """Writes the pages that change, and names them."""
+    for page, text in pages().items():
+        if text != page.read_text(encoding="utf-8"):
+            page.write_text(text, encoding="utf-8")
+            print(page.relative_to(ROOT))
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:] or ["runs/results"]))
+    main()

@@ -1,17 +1,20 @@
 """`fedshot report`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedshot.errors import UserError
 
+if TYPE_CHECKING:
+    from fedshot.report.gather import Gathered
+
 
 def report(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR|RUN…", help="folders of runs, comparisons or studies"),
+        typer.Argument(metavar="DIR|RUN|FILE.jsonl…", help="folders of runs, comparisons or studies, or kept records"),
     ],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="the HTML file (default: report.html in the folder)")
@@ -19,6 +22,19 @@ def report(
     baseline: Annotated[
         str | None,
         typer.Option("--baseline", help="the method that differences are taken to (default: the highest mean)"),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option("--where", help="only runs like these, as `method=fafi|etf,alpha<=0.1`", metavar="QUERY"),
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="print tables in Markdown; a page only with --out")
+    ] = False,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            "--records", metavar="FILE.jsonl", help="keep the records in this file, a line each; a page only with --out"
+        ),
     ] = None,
     figures: Annotated[
         Path | None, typer.Option("--figures", help="also write figures for a paper to this folder")
@@ -36,23 +52,40 @@ def report(
     - `fedshot report runs/digits runs/cifar --baseline fafi --out both.html`
 
     - `fedshot report runs/compare --figures paper --format pdf,svg`
+
+    - `fedshot report runs/cifar --records results/cifar.jsonl` adds what is new, replaces a run of the same spec
+
+    - `fedshot report results/cifar.jsonl --where "alpha<=0.1" --markdown` tables from kept records
     """
+    from fedshot.report.collection import keep
     from fedshot.report.gather import gather
-    from fedshot.report.page import write_report
+    from fedshot.report.markdown import tables_in_markdown
     from fedshot.report.paper import parse_formats, write_figures
 
     formats = parse_formats(format)
-    found = gather(paths, baseline)
-    problems = [*found.problems]
-    for problem in problems:
+    found = gather(paths, baseline, where=where or ())
+    for problem in found.problems:
         typer.echo(f"left out: {problem}", err=True)
     if not found.tasks:
-        raise UserError(f"no finished run in {', '.join(map(str, paths))}: make one with `fedshot run` first")
-    place = out or (paths[0] / "report.html" if len(paths) == 1 and paths[0].is_dir() else Path("report.html"))
-    named = write_report(found.tasks, problems, place)
-    for problem in named[len(problems) :]:
-        typer.echo(f"left out: {problem}", err=True)
-    typer.echo(f"report: {place}")
+        chosen = f" with {' and '.join(where)}" if where else ""
+        raise UserError(f"no finished run{chosen} in {', '.join(map(str, paths))}: make one with `fedshot run` first")
+    if markdown:
+        typer.echo(tables_in_markdown(found))
+    if records is not None:
+        typer.echo(f"records: {keep(records, found.records.values()).in_words()} in {records}", err=markdown)
+    if out is not None or not (markdown or records):
+        inside = len(paths) == 1 and paths[0].is_dir()
+        _page(found, out or (paths[0] / "report.html" if inside else Path("report.html")), quiet=markdown)
     if figures is not None:
         written = write_figures(found.tasks, figures, formats)
-        typer.echo(f"figures: {len(written)} files in {figures}")
+        typer.echo(f"figures: {len(written)} files in {figures}", err=markdown)
+
+
+def _page(found: "Gathered", place: Path, quiet: bool) -> None:
+    """Writes the page; where it lies is told on standard error if tables are printed."""
+    from fedshot.report.page import write_report
+
+    named = write_report(found.tasks, found.problems, place)
+    for problem in named[len(found.problems) :]:
+        typer.echo(f"left out: {problem}", err=True)
+    typer.echo(f"report: {place}", err=quiet)

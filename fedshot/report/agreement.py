@@ -11,17 +11,44 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 5  # runs that share a value and are still named one by one
 
-_PARTS: dict[str, Callable[["Record"], str]] = {
+_FURTHER = (
+    "norm",
+    "momentum",
+    "warmup",
+    "clip",
+    "clip_scope",
+    "upload_precision",
+    "counts",
+    "dp_noise",
+)  # told if changed
+
+PARTS: dict[str, Callable[["Record"], str]] = {
     "data": lambda record: record.spec.data,
     "number of clients": lambda record: number_of(record.spec.clients, "client"),
     "partition": lambda record: recipe_in_words(record),
     "local epochs": lambda record: number_of(record.spec.epochs, "local epoch"),
     "encoder": lambda record: record.spec.encoder or "default encoder",
     "batch size": lambda record: f"batches of {record.spec.batch_size}",
-    "optimizer": lambda record: f"{record.spec.optimizer} at {record.spec.lr:g}",
+    "optimizer": lambda record: _optimizer(record),
     "public images": lambda record: f"public: {record.spec.public}" if record.spec.public else "",
     "validation share": lambda record: f"{record.spec.validation:.0%} held back" if record.spec.validation else "",
-}
+    "precision": lambda record: record.spec.precision or "",
+    "further settings": lambda record: _further(record),
+}  # of a protocol: what each is called, and its value in words
+
+
+def _optimizer(record: "Record") -> str:
+    """With its rate, schedule and decay."""
+    spec = record.spec
+    decay = f", weight decay {spec.weight_decay:g}" if spec.weight_decay else ""
+    return f"{spec.optimizer} at {spec.lr:g}, {spec.schedule}{decay}"
+
+
+def _further(record: "Record") -> str:
+    """Settings of the training and of what is sent that are rarely changed, where they were."""
+    fields = type(record.spec).model_fields
+    values = {name: getattr(record.spec, name) for name in _FURTHER}
+    return ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in values.items() if v != fields[k].default)
 
 
 def recipe_in_words(record: "Record") -> str:
@@ -44,7 +71,7 @@ def seeds_in_words(records: Sequence["Record"]) -> str:
 
 def setting_in_words(runs: Mapping[str, Sequence["Record"]]) -> str:
     """All that every run shares: data, clients, partition, epochs, encoder, optimiser, seeds."""
-    shared = [values.pop() for values in (_values(runs, part) for part in _PARTS) if len(values) == 1]
+    shared = [values.pop() for values in (_values(runs, part) for part in PARTS) if len(values) == 1]
     seeds = {seeds_in_words(records) for records in runs.values()}
     return " · ".join(filter(None, [*shared, *(seeds if len(seeds) == 1 else ())]))
 
@@ -52,7 +79,7 @@ def setting_in_words(runs: Mapping[str, Sequence["Record"]]) -> str:
 def warnings_about(runs: Mapping[str, Sequence["Record"]]) -> tuple[str, ...]:
     """Why the rows might not be comparable, one sentence each."""
     found = [
-        f"Not all runs share the {part}: {_by_label(runs, part)}." for part in _PARTS if len(_values(runs, part)) > 1
+        f"Not all runs share the {part}: {_by_label(runs, part)}." for part in PARTS if len(_values(runs, part)) > 1
     ]
     fewest = min(len(records) for records in runs.values())
     if len({seeds_in_words(records) for records in runs.values()}) > 1:
@@ -69,14 +96,14 @@ def warnings_about(runs: Mapping[str, Sequence["Record"]]) -> tuple[str, ...]:
 
 
 def _values(runs: Mapping[str, Sequence["Record"]], part: str) -> set[str]:
-    return {_PARTS[part](record) for records in runs.values() for record in records}
+    return {PARTS[part](record) for records in runs.values() for record in records}
 
 
 def _by_label(runs: Mapping[str, Sequence["Record"]], part: str) -> str:
     """Who has what; of many runs those that most have in common are the others."""
     told: dict[str, list[str]] = {}
     for label, records in runs.items():
-        told.setdefault(", ".join(sorted({_PARTS[part](record) or "none" for record in records})), []).append(label)
+        told.setdefault(", ".join(sorted({PARTS[part](record) or "none" for record in records})), []).append(label)
     usual = max(told, key=lambda value: len(told[value]))
     if len(told[usual]) > MOST_NAMED:
         del told[usual]

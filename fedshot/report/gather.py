@@ -1,11 +1,13 @@
-"""Finds the runs below some folders and sorts them: those of one task side by side, the seeds of one method together.
+"""Finds the runs below some folders and in collections of records, and sorts them.
 
-What cannot be reported is named and left out; the rest goes on.
+Those of one task come side by side, the seeds of one method together. What cannot be reported is named and left out;
+the rest goes on.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +16,13 @@ from pydantic import ValidationError
 from fedshot import __version__
 from fedshot.errors import UserError, unknown
 from fedshot.report.agreement import recipe_in_words
+from fedshot.report.collection import SUFFIX, collected
 from fedshot.report.wording import number_of
 
 if TYPE_CHECKING:
     from fedshot.record import Record
 
-_TASK = ("data", "clients", "recipe", "alpha", "classes_per_client", "partition_file")
+TASK = ("data", "clients", "recipe", "alpha", "classes_per_client", "partition_file")  # settings that make a task
 
 
 @dataclass(frozen=True)
@@ -41,42 +44,53 @@ class Gathered:
 
     tasks: tuple[TaskRuns, ...]
     problems: tuple[str, ...]
+    records: dict[Path, "Record"] = field(default_factory=dict)  # of all tasks, by the places where they lie
 
 
-def gather(paths: Sequence[Path], baseline: str | None = None, confined: bool = False) -> Gathered:
+def gather(
+    paths: Sequence[Path], baseline: str | None = None, confined: bool = False, where: Sequence[str] = ()
+) -> Gathered:
     """All finished runs below the paths.
 
     Args:
-        paths: folders of runs, of comparisons or of studies, or record files.
+        paths: folders of runs, of comparisons or of studies, record files, or collections of records.
         baseline: the method that differences are taken to; the highest mean of each task if not given.
         confined: leave out runs with a link that leads out of the paths.
+        where: conditions on runs as `fedshot results --where` has them; all must hold.
     """
     found: dict[Path, Record] = {}
     problems: list[str] = []
-    for file in _record_files(paths, problems):
-        if confined and not any(stays_inside(file.parent, path) for path in paths):
-            problems.append(f"{file.parent} holds a link that leads out of the folder: it is not shown")
+    for place, read in _sources(paths, problems):
+        if confined and not any(stays_inside(place, path) for path in paths):
+            problems.append(f"{place} holds a link that leads out of the folder: it is not shown")
             continue
         try:
-            found[file.parent] = read_strictly(file)
+            found[place] = read()
         except UserError as error:
             problems.append(str(error))
-    tasks = tuple(_by_task(_once(found, problems), baseline))
+    found = _chosen(_once(found, problems), where)
+    tasks = tuple(_by_task(found, baseline))
     labels = {label: None for task in tasks for label in task.runs}
     if baseline is not None and tasks and baseline not in labels:
         raise unknown("baseline", baseline, labels)
-    return Gathered(tasks, tuple(problems))
+    return Gathered(tasks, tuple(problems), found)
 
 
-def _record_files(paths: Sequence[Path], problems: list[str]) -> Iterator[Path]:
+def _sources(paths: Sequence[Path], problems: list[str]) -> Iterator[tuple[Path, Callable[[], "Record"]]]:
+    """Where every record lies, the folder of a run or a line of a collection, and how to read it."""
     seen: set[Path] = set()
     for path in paths:
         if not path.exists():
-            raise UserError(f"{path} does not exist: give the folder of a run, of a comparison or of a study")
+            raise UserError(
+                f"{path} does not exist: give the folder of a run, of a comparison or of a study, or kept records"
+            )
+        if path.is_file() and path.suffix == SUFFIX:
+            yield from collected(path)
+            continue
         files = [path] if path.is_file() else sorted(path.rglob("record.json"))
         if not files:
             problems.append(f"{path} holds no finished run: there is no record.json below it")
-        yield from (file for file in files if file not in seen)
+        yield from ((file.parent, partial(read_strictly, file)) for file in files if file not in seen)
         seen.update(files)
 
 
@@ -119,15 +133,27 @@ def _once(found: dict[Path, "Record"], problems: list[str]) -> dict[Path, "Recor
     return kept
 
 
+def _chosen(found: dict[Path, "Record"], where: Sequence[str]) -> dict[Path, "Record"]:
+    """The runs for which all conditions hold."""
+    if not where or not found:
+        return found
+    from fedshot.study.results import Results
+    from fedshot.study.rows import row_of
+
+    results = Results(tuple(row_of(record, place) for place, record in found.items()))
+    kept = {row["run"] for row in results.where(",".join(where)).rows}
+    return {place: record for place, record in found.items() if str(place) in kept}
+
+
 def _by_task(found: dict[Path, "Record"], baseline: str | None) -> Iterator[TaskRuns]:
     tasks: dict[str, dict[Path, Record]] = {}
     for folder, record in found.items():
-        key = json.dumps([getattr(record.spec, name) for name in _TASK])
+        key = json.dumps([getattr(record.spec, name) for name in TASK])
         tasks.setdefault(key, {})[folder] = record
     for members in tasks.values():
         groups: dict[str, list[Path]] = {}
         for folder, record in members.items():
-            same = record.spec.model_dump(mode="json", exclude={"seed", *_TASK})
+            same = record.spec.model_dump(mode="json", exclude={"seed", *TASK})
             groups.setdefault(json.dumps(same, sort_keys=True), []).append(folder)
         by_seed = [sorted(group, key=lambda folder: members[folder].spec.seed) for group in groups.values()]
         labelled = dict(zip(_labels([members[group[0]] for group in by_seed]), by_seed, strict=True))
@@ -153,7 +179,7 @@ def _labels(records: Sequence["Record"]) -> list[str]:
 
 
 def _facts(record: "Record") -> dict[str, Any]:
-    dumped = record.spec.model_dump(mode="json", exclude={"seed", "method", *_TASK})
+    dumped = record.spec.model_dump(mode="json", exclude={"seed", "method", *TASK})
     options, files = dumped.pop("options"), dumped.pop("files")
     content = {f"content of {Path(name).name}": sha256[:8] for name, sha256 in files.items()}
     return {**options, **dumped, **content}

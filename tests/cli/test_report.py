@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fedshot.record import result_digest
+
 
 @pytest.fixture
 def runs(call: Callable, small: list[str], tmp_path: Path) -> Path:
@@ -57,6 +59,7 @@ def test_bad_input_is_named_and_the_rest_reported(call: Callable, runs: Path, tm
         ((), "no finished run in"),
         (("gone",), "gone does not exist"),
         (("--format", "gif"), "unknown format 'gif'"),
+        (("--where", "method=fafi"), "no finished run with method=fafi in"),
     ],
 )
 def test_mistakes_are_one_sentence(call: Callable, tmp_path: Path, more: Sequence[str], said: str) -> None:
@@ -65,3 +68,34 @@ def test_mistakes_are_one_sentence(call: Callable, tmp_path: Path, more: Sequenc
     assert answer.status == 2
     assert said in answer.err.splitlines()[-1]
     assert not list(tmp_path.rglob("*.html"))
+
+
+def test_records_are_kept_and_read_again(call: Callable, runs: Path, tmp_path: Path) -> None:
+    """A file of records stands for the folders that they came from; tables go to standard output alone."""
+    for file in runs.rglob("record.json"):
+        content = json.loads(file.read_bytes())
+        file.write_text(json.dumps(content | {"result_sha256": result_digest(content)}))
+    answer = call("report", runs, "--records", "kept.jsonl")
+    assert (answer.status, answer.out) == (0, "records: 4 new, 0 replaced, 0 as before in kept.jsonl\n")
+    assert not list(tmp_path.rglob("*.html")), "a page was not asked for"
+    again = call(
+        "report", "kept.jsonl", "--baseline", "fafi", "--markdown", "--records", "kept.jsonl", "-o", "page.html"
+    )
+    assert again.err == "records: 0 new, 0 replaced, 4 as before in kept.jsonl\nreport: page.html\n"
+    assert again.out == call("report", runs, "--baseline", "fafi", "--markdown").out
+    assert "| etf | 60.0 ± 0.0 (2 seeds) | +10.0 [+10.0, +10.0] (2 seeds) |" in again.out
+    assert "2 methods on digits" in Path("page.html").read_text()
+    one = call("report", "kept.jsonl", "--where", "method=etf,seed=2", "--markdown")
+    assert "| etf | 60.0 (1 seed) |" in one.out and "fafi" not in one.out
+
+
+def test_tables_of_several_tasks_begin_with_one_across_them(call: Callable, runs: Path) -> None:
+    for file in runs.glob("*/seed-2/record.json"):
+        content = json.loads(file.read_bytes())
+        content["spec"] |= {"seed": 1, "alpha": 0.5}
+        content["partition"]["parameters"]["alpha"] = 0.5
+        file.write_text(json.dumps(content))
+    out = call("report", runs, "--markdown").out
+    assert out.startswith("| variant | alpha 0.05 | alpha 0.5 |")
+    assert out.count("\n## digits · ") == 2
+    assert "\nProtocol: digits · " in out

@@ -1,0 +1,112 @@
+"""Records kept in one file, a line each: small enough for a repository, whole enough to make every table again.
+
+A line holds all of a run's record.json. Uploads and telemetry do not travel.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from fedshot.errors import UserError
+
+if TYPE_CHECKING:
+    from fedshot.record import Record
+
+SUFFIX = ".jsonl"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What adding to a collection did."""
+
+    new: int
+    replaced: int
+    before: int  # lines that stay as they were
+
+    def in_words(self) -> str:
+        """In one line.
+
+        >>> Kept(3, 0, 99).in_words()
+        '3 new, 0 replaced, 99 as before'
+        """
+        return f"{self.new} new, {self.replaced} replaced, {self.before} as before"
+
+
+def collected(path: Path) -> Iterator[tuple[Path, Callable[[], "Record"]]]:
+    """Where each record of a collection lies, as FILE:LINE, and how to read it."""
+    try:
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # a string may hold other line ends
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read as a collection of records: {error}") from None
+    for number, line in enumerate(lines, start=1):
+        place = Path(f"{path}:{number}")
+        yield place, partial(_parse, place, line)
+
+
+def read_collection(path: Path) -> dict[Path, "Record"]:
+    """All records of a collection by their places; refuses it whole if a line is damaged or repeats a run."""
+    found = {place: read() for place, read in collected(path)}
+    first: dict[str, Path] = {}
+    for place, record in found.items():
+        if (other := first.setdefault(record.spec.sha256, place)) != place:
+            raise UserError(f"{place} repeats the spec of {other}: remove one of the lines")
+    return found
+
+
+def keep(path: Path, records: Iterable["Record"]) -> Kept:
+    """Adds records to a collection, which need not exist: a run of the same spec is replaced, the rest stays as it is.
+
+    Args:
+        records: as they were read from their files.
+    """
+    from fedshot.store import write_atomic
+
+    if path.suffix != SUFFIX:
+        raise UserError(f"{path}: a collection of records is a file NAME{SUFFIX}")
+    old = {record.spec.sha256: record for record in read_collection(path).values()} if path.exists() else {}
+    every = {**old, **{record.spec.sha256: record for record in records}}
+    lines = [_line(record) for record in sorted(every.values(), key=_order)]
+    write_atomic(path, "".join(f"{line}\n" for line in lines).encode())
+    new = len(every) - len(old)
+    before = len(set(lines) & {_line(record) for record in old.values()})
+    return Kept(new, len(every) - new - before, before)
+
+
+def _line(record: "Record") -> str:
+    """Only what the file of the record had: a field that the model got later would change the hash of the results."""
+    from fedshot.record import result_digest
+
+    line = record.model_dump_json(exclude_unset=True)
+    if result_digest(json.loads(line)) != record.result_sha256:
+        told = f"{record.spec.method}, seed {record.spec.seed}"
+        raise UserError(f"the record of {told} does not fit the hash of its results, so it was changed: run it again")
+    return line
+
+
+def _parse(place: Path, line: str) -> "Record":
+    from fedshot.record import Record, result_digest
+    from fedshot.spec import first_problem
+
+    try:
+        record = Record.model_validate_json(line)
+    except ValidationError as error:
+        raise UserError(f"{place} is damaged: {first_problem(error)}") from None
+    if result_digest(json.loads(line)) != record.result_sha256:
+        raise UserError(f"{place} does not fit the hash of its results, so it was changed: run it again")
+    return record
+
+
+def _order(record: "Record") -> tuple[Any, ...]:
+    """Data, α, clients, method with its options, rule, seed; the hash tells apart what differs in anything else."""
+    from fedshot.study.rows import variant
+
+    spec = record.spec
+    options = json.dumps(spec.options, sort_keys=True)
+    label = variant(spec.method, spec.options)
+    others = spec.model_copy(update={"seed": 0}).sha256
+    return spec.data, spec.alpha, spec.clients, label, options, record.final.fusion, others, spec.seed

@@ -1,0 +1,118 @@
+"""One table over data sets, α and numbers of clients, and the protocol below it."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from fedshot.record import Record
+from fedshot.report.across import across, against
+from fedshot.report.leaderboard import leaderboard
+from fedshot.report.protocol import protocol_in_words
+
+
+@pytest.fixture
+def found(make_record: Callable[..., Record]) -> Callable[..., dict[Path, Record]]:
+    """Records of three seeds of each method and setting given, by made-up places; accuracies rise with the seed."""
+
+    def make(*asked: tuple[str, float, dict], seeds: Sequence[int] = (1, 2, 3)) -> dict[Path, Record]:
+        records = [
+            make_record(method, seed, (0.1, mean + (seed - 2) / 100), **settings)
+            for method, mean, settings in asked
+            for seed in seeds
+        ]
+        return {Path(f"kept.jsonl:{number}"): record for number, record in enumerate(records)}
+
+    return make
+
+
+def test_columns_are_the_cells_and_the_best_of_each_is_bold(found: Callable) -> None:
+    sheet = across(
+        found(
+            ("etf", 0.7, {"data": "svhn"}),
+            ("etf", 0.8, {}),
+            ("fafi", 0.6, {}),
+            ("fafi", 0.75, {"data": "svhn"}),
+            ("fafi", 0.5, {"alpha": 0.5}),
+        )
+    )
+    assert sheet.header == ("variant", "data digits, alpha 0.05", "data digits, alpha 0.5", "data svhn, alpha 0.05")
+    assert sheet.body == (
+        ("fafi", "60.0 ± 1.0", "50.0 ± 1.0", "75.0 ± 1.0"),
+        ("etf", "80.0 ± 1.0", "–", "70.0 ± 1.0"),
+    ), "in the order of METHODS"
+    assert sheet.bold == {(1, 1), (0, 3)}, "one method alone is no best"
+
+
+def test_rules_on_the_same_training_are_rows_of_their_own(found: Callable) -> None:
+    sheet = across(
+        found(
+            ("fafi", 0.6, {"fusion": "features"}),
+            ("fafi", 0.7, {"fusion": "class_weighted"}),
+            ("etf", 0.65, {"fusion": "features"}),
+        )
+    )
+    assert sheet.header[:2] == ("variant", "fusion")
+    assert [line[:2] for line in sheet.body] == [("fafi", "features"), ("fafi", "class_weighted"), ("etf", "features")]
+
+
+def test_seeds_are_counted_where_they_are_not_the_same_everywhere(found: Callable) -> None:
+    runs = found(("fafi", 0.6, {}), ("fafi", 0.6, {"alpha": 0.5}))
+    del runs[Path("kept.jsonl:5")]
+    sheet = across(runs)
+    assert sheet.body[0][1:] == ("60.0 ± 1.0", "59.5 ± 0.7 (2 seeds)")
+    assert "3 seeds (1, 2, 3) (α = 0.05), 2 seeds (1, 2) (α = 0.5)" in sheet.notes[-1]
+
+
+def test_the_protocol_says_which_row_and_which_column_differ_in_what(found: Callable) -> None:
+    own = {"lr": 0.1, "schedule": "cosine", "weight_decay": 5e-4, "validation": 0.1, "upload_precision": "bf16"}
+    sheet = across(
+        found(
+            *[(method, 0.6, {"data": data}) for method in ("fafi", "etf") for data in ("digits", "svhn")],
+            *[("recommended", 0.9, {"data": data, **own}) for data in ("digits", "svhn")],
+        )
+    )
+    assert sheet.notes[-1] == (
+        "Protocol: 2 clients · dirichlet α = 0.05 · 2 local epochs · cnn · batches of 32 · sgd at 0.05, constant "
+        "(recommended: sgd at 0.1, cosine, weight decay 0.0005) · validation share: none (recommended: 10% held back) "
+        "· further settings: none (recommended: upload precision bf16) · 3 seeds (1, 2, 3) "
+        "· evaluated after the last epoch."
+    )
+
+
+def test_a_column_is_named_by_one_axis_where_that_is_enough(make_record: Callable) -> None:
+    cells = {
+        ("fafi", (data, alpha)): [make_record(data=data, alpha=alpha, lr=0.1 if data == "svhn" else 0.05)]
+        for data in ("digits", "svhn")
+        for alpha in (0.05, 0.5)
+    }
+    cells["etf", ("svhn", 0.5)] = [make_record("etf", data="svhn", alpha=0.5, lr=0.1, public="0.1")]
+    cells["etf", ("svhn", 0.05)] = [make_record("etf", data="svhn", lr=0.1)]
+    told = protocol_in_words(cells, ["data", "alpha"])
+    assert "sgd at 0.05, constant (digits), sgd at 0.1, constant (svhn)" in told
+    assert "public images: none (etf at svhn, α = 0.5: public: 0.1)" in told
+    assert "dirichlet ·" in told, "α stands in the head"
+
+
+def test_differences_come_with_their_protocol(found: Callable) -> None:
+    sheet = against(found(("etf", 0.62, {}), ("fafi", 0.6, {})), "fafi")
+    assert [line[0] for line in sheet.body] == ["etf"]
+    assert "+2.0 [+2.0, +2.0]" in sheet.body[0]
+    assert sheet.notes[-1].startswith("Protocol: digits · 2 clients")
+
+
+def test_the_leaderboard_has_a_table_for_each_cell_in_order_with_the_recipe(
+    found: Callable, make_record: Callable
+) -> None:
+    records = [*found(("fafi", 0.6, {}), ("etf", 0.8, {"lr": 0.1})).values(), make_record("fafi", 1, data="svhn")]
+    text = leaderboard(records)
+    digits, svhn = text.split("\n\n## ")
+    assert digits.startswith("## digits · 2 clients · dirichlet α = 0.05 · 2 local epochs\n")
+    first, second = (line for line in digits.splitlines() if line.startswith(("| etf", "| fafi")))
+    assert first == (
+        "| etf | 80.0 ± 1.0 | 3 seeds (1, 2, 3) | features | 1.50 MB | 3.0 s | 0.25 s | cpu | "
+        "cnn, batches of 32, sgd at 0.1, constant |"
+    )
+    assert second.startswith("| fafi | 60.0 ± 1.0 |")
+    assert "80.0 (1 seed)" in svhn and "1 of 1 row: fewer than 3 seeds" in svhn
+    assert "fewer" not in digits
