@@ -3,65 +3,35 @@
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedshot.client_records import NOBODY, client_records, partition_told, peak_memory_of, spent_of
 from fedshot.engines.here import train_jobs
-from fedshot.engines.job import Job, Place, Watch, too_large
-from fedshot.evaluate import Alone, Metrics, evaluate_with_members
-from fedshot.local.work import CHECKPOINT_SECONDS, forget_peak_memory, one_thread, peak_memory
-from fedshot.partition.own import as_told
-from fedshot.privacy.accountant import Spent
+from fedshot.engines.job import Job, Watch, too_large
+from fedshot.evaluate import Metrics, evaluate_with_members
+from fedshot.execution import HERE, Execution
+from fedshot.local.work import forget_peak_memory, one_thread
 from fedshot.privacy.counts import known_to_the_lab
 from fedshot.privacy.record import privacy_of
-from fedshot.record import ClientRecord, Cost, Final, Point, Record, commit, read_record, versions
+from fedshot.record import Cost, Final, Point, Record, commit, read_record, versions
 from fedshot.screen import Mode, screened
-from fedshot.server import Received, fuse_and_score, receive, sent
+from fedshot.server import fuse_and_score, receive
 from fedshot.setting import Setting, prepare
+from fedshot.sharing import Sharer, by_family, take_over, takers
 from fedshot.spec import Spec
 from fedshot.store import ClientSummary, RunFolder, write_atomic
 from fedshot.student import student_of
 
-
-@dataclass(frozen=True)
-class Execution:
-    """Where and how a run is computed. None of it changes a result on the CPU."""
-
-    data_root: Path | None = None
-    device: str = "cpu"  # "cpu", "cuda" for all GPUs, "cuda:1" for one, "cuda:0,cuda:1" for some
-    workers: int = 1  # processes on the CPU; on GPUs it is one for each
-    resume: bool = False  # keep clients that an earlier, interrupted run of the same spec finished
-    lanes: int | None = None  # clients side by side on each GPU; None: as many as pay
-    captured: bool = True  # on a GPU a step is recorded once and replayed
-    fused: bool = True  # on a GPU BatchNorm and what follows it are one kernel
-    checkpoint_seconds: float = CHECKPOINT_SECONDS  # between two files from which an interrupted client goes on
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Every device by its full name; the server works on the first."""
-        if self.device == "cuda":
-            return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count()))
-        return tuple(self.device.split(","))
-
-    @property
-    def places(self) -> list[Place]:
-        """Where clients are trained, one process each."""
-        devices = self.devices * self.workers if self.devices == ("cpu",) else self.devices
-        return [Place(d, self.lanes, self.captured, self.fused, self.checkpoint_seconds) for d in devices]
-
-
 SILENT = Watch()
-NOBODY: Mapping[int, str] = MappingProxyType({})
 _COUNT_BYTES = 8  # of a class count that a client announces
 
 
-def run(spec: Spec, out: Path | None = None, execution: Execution = Execution(), watch: Watch = SILENT) -> Record:
+def run(spec: Spec, out: Path | None = None, execution: Execution = HERE, watch: Watch = SILENT) -> Record:
     """One experiment. Its files stay in `out`, or nowhere if that is None."""
     if out is None:
         with tempfile.TemporaryDirectory() as scratch:
@@ -74,13 +44,95 @@ def run(spec: Spec, out: Path | None = None, execution: Execution = Execution(),
 
 def run_all(
     requests: Sequence[tuple[Spec, Path]],
-    execution: Execution = Execution(),
+    execution: Execution = HERE,
     watch: Watch = SILENT,
+    donors: Iterable[Path] = (),
 ) -> list[Record | Exception]:
-    """Many experiments, in the order asked; their clients share the workers. One that fails stops no other."""
-    folders = [RunFolder(out) for _, out in requests]
+    """Many experiments, in the order asked; their clients share the workers. One that fails stops no other.
+
+    Runs that differ only in their fusion rule train their clients once.
+
+    Args:
+        donors: folders of other runs, whose clients are taken where they are the same.
+    """
+    batch = _Batch(requests, execution, watch, donors)
+    jobs = batch.jobs()
+    watch.planned(jobs)
+    batch.finish_trained()
+    for job, ended in train_jobs(jobs, execution.places, watch.epoch):
+        batch.ended(job, ended)
+    return [batch.outcomes[index] for index in range(len(requests))]
+
+
+class _Batch:
+    """Runs under way together, by their index. Of those that share clients one trains, and serves itself and others."""
+
+    def __init__(
+        self, requests: Sequence[tuple[Spec, Path]], execution: Execution, watch: Watch, donors: Iterable[Path]
+    ) -> None:
+        self.execution, self.watch = execution, watch
+        self.folders = [RunFolder(out) for _, out in requests]
+        self.settings = begin_all([spec for spec, _ in requests], self.folders, execution)
+        known = {index: read_record(folder.record) for index, folder in enumerate(self.folders)}
+        self.outcomes: dict[int, Record | Exception] = {index: record for index, record in known.items() if record}
+        self.sharers = {i: Sharer.of(self.settings[i], self.folders[i]) for i in known if i not in self.outcomes}
+        take_over(self.sharers.values(), by_family([*(folder.path for folder in self.folders), *donors]))
+        self.served = takers(self.sharers, {i: sharer.lacking for i, sharer in self.sharers.items()})
+        self.left = Counter[Path]()  # clients to train, by the folder in which that is done
+
+    def jobs(self) -> list[Job]:
+        """All that is to be trained."""
+        found: list[Job] = []
+        for index, others in self.served.items():
+            try:
+                send_job(self.settings[index], self.folders[index])
+                found += jobs_of(self.settings[index], self.folders[index], self.execution)
+            except torch.OutOfMemoryError:
+                self.outcomes |= dict.fromkeys(others, too_large("what the server sends", self.execution.devices[0]))
+            except Exception as error:
+                self.outcomes |= dict.fromkeys(others, error)
+        self.left.update(job.folder for job in found)
+        return found
+
+    def finish_trained(self) -> None:
+        """Ends the runs for which nothing is left to train."""
+        trainers = {index: trainer for trainer, others in self.served.items() for index in others}
+        for index in range(len(self.folders)):
+            if self.left[self.folders[trainers.get(index, index)].path] == 0:
+                self.finish(index)
+
+    def ended(self, job: Job, ended: ClientSummary | Exception) -> None:
+        """Gives a client to all runs that it was trained for, and ends those that have all of theirs."""
+        trainer = next(index for index in self.served if self.folders[index].path == job.folder)
+        for index in self.served[trainer]:
+            try:
+                if isinstance(ended, Exception):
+                    raise ended
+                if index != trainer:
+                    self.sharers[index].take(job.client, self.folders[trainer])
+            except Exception as error:
+                self.outcomes[index] = error
+        self.left[job.folder] -= 1
+        if self.left[job.folder] == 0:
+            for index in self.served[trainer]:  # the end of a run drops its snapshots: the others have theirs by now
+                self.finish(index)
+
+    def finish(self, index: int) -> None:
+        """The server's part of a run, unless it has ended or failed before."""
+        if index not in self.outcomes:
+            try:
+                self.outcomes[index] = finish_run(self.settings[index], self.folders[index])
+            except torch.OutOfMemoryError:
+                self.outcomes[index] = too_large("the fusion", self.execution.devices[0])
+            except Exception as error:
+                self.outcomes[index] = error
+        self.watch.finished(index, self.outcomes[index])
+
+
+def begin_all(specs: Sequence[Spec], folders: Sequence[RunFolder], execution: Execution) -> list[Setting]:
+    """Every spec prepared and its folder made; nothing is written if there is something wrong with one of them."""
     try:
-        settings = [prepare(spec, execution.data_root, execution.devices[0]) for spec, _ in requests]
+        settings = [prepare(spec, execution.data_root, execution.devices[0]) for spec in specs]
         for setting, folder in zip(settings, folders, strict=True):
             folder.check(setting.spec)
             setting.rehearse()
@@ -88,41 +140,7 @@ def run_all(
         raise too_large("a data set with a model", execution.devices[0]) from None
     for setting, folder in zip(settings, folders, strict=True):
         folder.begin(setting.spec, execution.resume)
-    outcomes: dict[int, Record | Exception] = {i: r for i, f in enumerate(folders) if (r := read_record(f.record))}
-    jobs: list[Job] = []
-    for index, (setting, folder) in enumerate(zip(settings, folders, strict=True)):
-        if index not in outcomes:
-            try:
-                send_job(setting, folder)
-                jobs += jobs_of(setting, folder, execution)
-            except torch.OutOfMemoryError:
-                outcomes[index] = too_large("what the server sends", execution.devices[0])
-            except Exception as error:
-                outcomes[index] = error
-    watch.planned(jobs)
-    left = [sum(job.folder == folder.path for job in jobs) for folder in folders]
-
-    def finish(index: int) -> None:
-        if index not in outcomes:
-            try:
-                outcomes[index] = finish_run(settings[index], folders[index])
-            except torch.OutOfMemoryError:
-                outcomes[index] = too_large("the fusion", execution.devices[0])
-            except Exception as error:
-                outcomes[index] = error
-        watch.finished(index, outcomes[index])
-
-    for index in range(len(folders)):
-        if left[index] == 0:  # resumed, and nothing is left to train
-            finish(index)
-    for job, ended in train_jobs(jobs, execution.places, watch.epoch):
-        index = [folder.path for folder in folders].index(job.folder)
-        left[index] -= 1
-        if isinstance(ended, Exception):
-            outcomes[index] = ended
-        if left[index] == 0:
-            finish(index)
-    return [outcomes[index] for index in range(len(folders))]
+    return settings
 
 
 def send_job(setting: Setting, folder: RunFolder, announced: Tensor | None = None) -> None:
@@ -226,54 +244,3 @@ def snapshot_point(setting: Setting, folder: RunFolder, epoch: int) -> Point:
 def point(epoch: int, found: Metrics) -> Point:
     """An evaluation point of the curve."""
     return Point(epoch=epoch, **found.model_dump(include=set(Point.model_fields)))
-
-
-def client_records(
-    setting: Setting, folder: RunFolder, received: Received, alone: Alone, absent: Mapping[int, str] = NOBODY
-) -> tuple[ClientRecord, ...]:
-    """Each client: what it sent for this fusion rule, what it cost, how good it is alone."""
-    uploads = {m.upload.header.client: sent(m.upload, setting.fusion) for m in received.members}
-    accuracy = dict(zip(uploads, alone.accuracies, strict=True))
-    per_class = dict(zip(uploads, alone.per_class, strict=True))
-    personalised = dict(zip(uploads, alone.personalised, strict=True))
-    records = []
-    for number in range(setting.spec.clients):
-        summary, upload = folder.finished(number), uploads.get(number)
-        if summary is None and number in absent:
-            summary = ClientSummary(id=number, samples=setting.partition.sizes[number], skipped=absent[number])
-        if summary is None:
-            raise RuntimeError(f"client {number} has not finished")
-        records.append(
-            ClientRecord(
-                **summary.model_dump(include={"id", "samples", "validation_samples", "seconds", "not_captured"}),
-                upload_bytes=upload.size if upload else 0,
-                upload_sha256=upload.sha256 if upload else None,
-                accuracy_alone=accuracy.get(number),
-                per_class_alone=per_class.get(number),
-                personalised_accuracy=personalised.get(number),
-                skipped=received.missing.get(number),
-            )
-        )
-    return tuple(records)
-
-
-def partition_told(setting: Setting, clients: Sequence[ClientRecord], received: Received) -> dict[str, Any]:
-    """Who holds what: the partition, or what clients with data of their own told of themselves."""
-    if not setting.own:
-        return setting.partition.summary()
-    headers = [m.upload.header for m in received.members if m.upload.header.counts != "withheld"]
-    told = {header.client: header.class_counts for header in headers}
-    samples = [client.samples + client.validation_samples for client in clients]
-    return as_told(samples, [told.get(client.id) or (0,) * setting.task.classes for client in clients])
-
-
-def spent_of(setting: Setting, folder: RunFolder) -> dict[int, Spent | None]:
-    """What training under noise has cost each client that has finished."""
-    summaries = [folder.finished(number) for number in range(setting.spec.clients)]
-    return {summary.id: summary.spent for summary in summaries if summary}
-
-
-def peak_memory_of(setting: Setting, folder: RunFolder) -> int:
-    """The largest of any client's process and the server's."""
-    summaries = [folder.finished(number) for number in range(setting.spec.clients)]
-    return max([peak_memory(setting.device), *(s.peak_memory_bytes for s in summaries if s)])

@@ -2,12 +2,15 @@
 
 import json as json_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedshot.cli import settings as s
 from fedshot.errors import UserError
+
+if TYPE_CHECKING:
+    from fedshot.store import RunFolder
 
 
 def fuse(
@@ -20,6 +23,10 @@ def fuse(
     ] = None,
     without: Annotated[
         str | None, typer.Option("--without", help="leave clients out, as 0,3: what if they had not come?")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="keep each rule as a run of its own in this folder, with record and clients"),
     ] = None,
     data_root: s.RootOption = None,
     device: s.DeviceOption = "auto",
@@ -34,28 +41,74 @@ def fuse(
     - `fedshot fuse runs/RUN -f features:weights=uniform -f class_weighted:power=0.5`
 
     - `fedshot fuse runs/RUN --without 2` the same federation without client 2
+
+    - `fedshot fuse runs/RUN -f logits -f average --out runs/rules` full runs, to report and to keep
     """
     from fedshot.fusion import make_fusion
-    from fedshot.local.work import one_thread
-    from fedshot.server import fuse_again
-    from fedshot.setting import prepare
-    from fedshot.store import RunFolder, read_spec
+    from fedshot.store import RunFolder
 
+    if out and without:
+        raise UserError("--without does not go with --out: a record tells of all clients of its run")
     absent = s.parse_integers(without, "--without") if without else []
     for text in fusion or []:
         make_fusion(text)  # a misspelt rule is told before anything is loaded
     folder = RunFolder(run)
     if not folder.spec.exists():
         raise UserError(f"{run} is not the folder of a run: it has no spec.json")
-    setting = prepare(read_spec(folder.spec), data_root, s.device_of(device).partition(",")[0])
-    with one_thread(setting.device):
-        rows = fuse_again(setting, folder, fusion or [], absent)
+    asked, at = fusion or [], s.device_of(device).partition(",")[0]
+    rows = _kept(folder, asked, out, data_root, at) if out else _rows(folder, asked, absent, data_root, at)
     if json:
         typer.echo(json_module.dumps(rows, indent=1))
     else:
         _table(rows)
-    if fusion and any("error" in row for row in rows):
+        if out and any("run" in row for row in rows):
+            typer.echo(f"runs: {out}")
+    if asked and any("error" in row for row in rows):
         raise typer.Exit(2)
+
+
+def _rows(
+    folder: "RunFolder", asked: list[str], absent: list[int], data_root: Path | None, device: str
+) -> list[dict[str, Any]]:
+    """What rules give on the uploads of a run, and nothing is kept."""
+    from fedshot.local.work import one_thread
+    from fedshot.server import fuse_again
+    from fedshot.setting import prepare
+    from fedshot.store import read_spec
+
+    setting = prepare(read_spec(folder.spec), data_root, device)
+    with one_thread(setting.device):
+        return fuse_again(setting, folder, asked, absent)
+
+
+def _kept(
+    folder: "RunFolder", asked: list[str], out: Path, data_root: Path | None, device: str
+) -> list[dict[str, Any]]:
+    """The same from the records of runs that are kept, a folder for each rule."""
+    from fedshot.another_rule import keep_rule
+    from fedshot.fusion import FUSIONS
+
+    rows: list[dict[str, Any]] = []
+    for text in asked or FUSIONS:
+        place = out / "".join(c if c.isalnum() or c in "._-" else "-" for c in text)
+        try:
+            record = keep_rule(folder, text, place, data_root, device)
+        except UserError as error:
+            rows.append({"fusion": text, "error": str(error)})
+            continue
+        rows.append(
+            {
+                **record.final.model_dump(mode="json"),
+                "fusion": text,
+                "upload_bytes": record.cost.upload_bytes,
+                "models_kept": record.cost.models_kept,
+                "clients": [client.id for client in record.clients if not client.skipped],
+                "left_out": {str(client.id): client.skipped for client in record.clients if client.skipped},
+                **({"student": record.student.model_dump()} if record.student else {}),
+                "run": str(place),
+            }
+        )
+    return sorted(rows, key=lambda row: -row.get("accuracy", -1.0))
 
 
 def _table(rows: list[dict[str, Any]]) -> None:

@@ -42,7 +42,12 @@ def study(
     workers: s.WorkersOption = None,
     lanes: s.LanesOption = None,
     data_root: s.RootOption = None,
-    slurm: Annotated[bool, typer.Option("--slurm", help="submit one SLURM job for each run, and return")] = False,
+    slurm: Annotated[
+        bool,
+        typer.Option(
+            "--slurm", help="submit one SLURM job for each run, or for all that share their clients, and return"
+        ),
+    ] = False,
     slurm_array: Annotated[bool, typer.Option("--slurm-array", help="the same as one job array")] = False,
     slurm_set: Annotated[
         list[str] | None,

@@ -24,6 +24,8 @@ class Estimate:
     new: int
     part: int
     done: int
+    clients: int  # to train
+    shared: int  # clients that come from runs that differ in the fusion rule alone
     sample_epochs: int  # samples times epochs
     seconds: float
     source: str  # where the seconds come from
@@ -31,10 +33,12 @@ class Estimate:
 
     def in_words(self) -> str:
         """For a terminal."""
+        shared = f"shared: {number_of(self.shared, 'client')} of runs that differ only in the fusion rule"
         return "\n".join(
             [
                 f"{number_of(self.runs, 'run')}: {self.new} new, {self.part} part done, {self.done} done",
-                f"to train: {self.sample_epochs:,} samples × epochs",
+                f"to train: {number_of(self.clients, 'client')}, {self.sample_epochs:,} samples × epochs",
+                *([shared] if self.shared else []),
                 f"time: about {seconds_in_words(self.seconds)} ({self.source})",
                 f"disk: about {bytes_in_words(self.disk_bytes)}",
             ]
@@ -58,10 +62,12 @@ def estimate(plan: Sequence[Planned], out: Path, execution: Execution) -> Estima
         new=states.count("new"),
         part=states.count("part"),
         done=states.count("done"),
+        clients=sum(len(planned.to_train) for planned in left),
+        shared=sum(len(planned.shared) for planned in left),
         sample_epochs=work,
         seconds=each * work / len(execution.places),
         source=source,
-        disk_bytes=sum(size[_kind(planned.spec)] for planned in left),
+        disk_bytes=sum(size[_kind(planned.spec)] for planned in left if planned.to_train),
     )
 
 

@@ -23,7 +23,8 @@ class Tally:
 
     def __init__(self, planned: Planned) -> None:
         self.planned = planned
-        self.epochs = {k: planned.spec.epochs if k in planned.finished else 0 for k in range(len(planned.sizes))}
+        own = [k for k in range(len(planned.sizes)) if k not in planned.shared]  # the others are trained elsewhere
+        self.epochs = {k: planned.spec.epochs if k in planned.finished else 0 for k in own}
         self.outcome: Record | Exception | None = None
 
     @property
@@ -62,7 +63,7 @@ class LiveTable(Watch):
 
     def epoch(self, job: Job, epoch: int) -> None:
         tally = self.tallies[job.folder]
-        self.trained += job.samples * (epoch - tally.epochs[job.client])
+        self.trained += job.samples * (epoch - tally.epochs.get(job.client, 0))
         tally.epochs[job.client] = epoch
         now = time.perf_counter()
         if not self.drawn and not self.quiet and now - self.told > _SECONDS_BETWEEN_LINES:
@@ -91,7 +92,7 @@ class LiveTable(Watch):
 
     def _left(self, tally: Tally) -> int:
         sizes, epochs = tally.planned.sizes, tally.planned.spec.epochs
-        return sum(size * (epochs - tally.epochs[k]) for k, size in enumerate(sizes))
+        return sum(sizes[k] * (epochs - done) for k, done in tally.epochs.items())
 
     def line(self) -> str:
         """The state of the study in one line."""

@@ -4,13 +4,14 @@ Whatever is wrong with any cell is told for all of them at once, before anything
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from fedshot.errors import UserError
 from fedshot.record import read_record
 from fedshot.setting import prepare
+from fedshot.sharing import Sharer, by_family, donor_of, takers
 from fedshot.spec import Spec
 from fedshot.store import RunFolder
 from fedshot.study.grid import Cell, varying
@@ -29,13 +30,17 @@ class Planned:
     state: State
     sizes: tuple[int, ...]  # samples of each client
     finished: tuple[int, ...]  # clients that need not train again
+    shared: tuple[int, ...] = ()  # clients that come from a run that differs in the fusion rule alone
+
+    @property
+    def to_train(self) -> tuple[int, ...]:
+        """Clients that this run still has to train."""
+        return tuple(k for k in range(len(self.sizes)) if k not in self.finished and k not in self.shared)
 
     @property
     def work(self) -> int:
         """Samples times epochs that are still to be trained."""
-        if self.state == "done":
-            return 0
-        return self.spec.epochs * sum(size for k, size in enumerate(self.sizes) if k not in self.finished)
+        return self.spec.epochs * sum(self.sizes[k] for k in self.to_train)
 
     @property
     def label(self) -> str:
@@ -48,6 +53,11 @@ def folder_of(spec: Spec, out: Path) -> Path:
     return out / "runs" / spec.sha256[:_NAME_LENGTH]
 
 
+def stored(out: Path) -> list[Path]:
+    """The folders of all runs that lie in `out`, of whatever study."""
+    return sorted(out.glob("runs/*"))
+
+
 def make_plan(
     cells: Sequence[Cell], out: Path, data_root: Path | None, device: str = "cpu", meant_for: str | None = None
 ) -> list[Planned]:
@@ -58,20 +68,22 @@ def make_plan(
         meant_for: where it will be run, if that is another device, perhaps of another machine.
     """
     planned: dict[int, Planned] = {}
+    sharers: dict[int, Sharer] = {}
     problems: dict[str, list[Cell]] = {}
     for number in sorted(range(len(cells)), key=lambda number: str(cells[number].at.get("data"))):  # data are kept
         try:
-            planned[number] = _plan(cells[number], out, data_root, device, meant_for or device)
+            planned[number], sharers[number] = _plan(cells[number], out, data_root, device, meant_for or device)
         except UserError as error:
             problems.setdefault(str(error), []).append(cells[number])
         except Exception as error:  # a method of the user's own may raise anything
             problems.setdefault(f"{type(error).__name__}: {error}", []).append(cells[number])
     if problems:
         raise UserError(told(problems, cells))
-    return [planned[number] for number in range(len(cells))]
+    shared = _shared({n: sharers[n] for n in range(len(cells)) if planned[n].state != "done"}, stored(out))
+    return [replace(planned[number], shared=shared.get(number, ())) for number in range(len(cells))]
 
 
-def _plan(cell: Cell, out: Path, data_root: Path | None, device: str, meant_for: str) -> Planned:
+def _plan(cell: Cell, out: Path, data_root: Path | None, device: str, meant_for: str) -> tuple[Planned, Sharer]:
     asked = cell.spec()
     if meant_for.startswith("cuda") and asked.precision is None:  # what `prepare` would choose there
         asked = asked.model_copy(update={"precision": "bf16"})
@@ -79,13 +91,25 @@ def _plan(cell: Cell, out: Path, data_root: Path | None, device: str, meant_for:
     folder = RunFolder(folder_of(setting.spec, out))
     if not _only_begun(folder):
         folder.check(setting.spec)
-    sizes = tuple(int(size) for size in setting.partition.sizes)
+    sizes, sharer = tuple(int(size) for size in setting.partition.sizes), Sharer.of(setting, folder)
     if read_record(folder.record) is not None:
-        return Planned(cell, setting.spec, folder.path, "done", sizes, tuple(range(len(sizes))))
+        return Planned(cell, setting.spec, folder.path, "done", sizes, tuple(range(len(sizes)))), sharer
     setting.rehearse()
     finished = tuple(k for k in range(setting.spec.clients) if folder.complete(k, setting.spec))
     begun = any(folder.path.glob("clients/*/*"))
-    return Planned(cell, setting.spec, folder.path, "part" if begun else "new", sizes, finished)
+    return Planned(cell, setting.spec, folder.path, "part" if begun else "new", sizes, finished), sharer
+
+
+def _shared(runs: Mapping[int, Sharer], donors: Sequence[Path]) -> dict[int, tuple[int, ...]]:
+    """Of each run the clients that it need not train, since another run has trained them or will."""
+    known = by_family(donors)
+    to_train = {n: frozenset(k for k in run.lacking if not donor_of(run, k, known)) for n, run in runs.items()}
+    found: dict[int, tuple[int, ...]] = {}
+    for trainer, others in takers(runs, to_train).items():
+        for number in others:  # a run may be asked for twice, under two names
+            itself = runs[number].folder.path == runs[trainer].folder.path
+            found[number] = tuple(sorted(runs[number].lacking - (to_train[number] if itself else frozenset())))
+    return found
 
 
 def _only_begun(folder: RunFolder) -> bool:

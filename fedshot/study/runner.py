@@ -8,8 +8,9 @@ from pathlib import Path
 from fedshot.engines.job import Job, Watch
 from fedshot.experiment import Execution, run_all
 from fedshot.record import Record, read_record
+from fedshot.sharing import family_of
 from fedshot.store import write_atomic
-from fedshot.study.plan import Planned, clear_begun
+from fedshot.study.plan import Planned, clear_begun, stored
 from fedshot.study.recipe import Recipe
 
 _AT_ONCE = 24  # runs whose models and data are in memory together
@@ -39,12 +40,14 @@ def run_plan(plan: Sequence[Planned], execution: Execution, watch: Watch, ended:
         if planned.state == "done" and (record := read_record(planned.folder / "record.json")):
             keep(planned, record)
     left = [planned for planned in unique.values() if planned.folder not in outcomes]
+    donors = stored(left[0].folder.parents[1]) if left else []
     for chunk in chunks(left):
         following = _Following(chunk, watch, keep)
         for planned in chunk:
             clear_begun(planned.folder)
         try:
-            run_all([(p.spec, p.folder) for p in chunk], replace(execution, resume=True), following)
+            requests = [(p.spec, p.folder) for p in chunk]
+            run_all(requests, replace(execution, resume=True), following, donors)
         except Exception as error:  # of all of them at once: a lost device, a full disk
             for planned in chunk:
                 if planned.folder not in outcomes:
@@ -53,12 +56,19 @@ def run_plan(plan: Sequence[Planned], execution: Execution, watch: Watch, ended:
 
 
 def chunks(plan: Sequence[Planned]) -> Iterator[list[Planned]]:
-    """Parts of a plan that share a data set and fit in memory together."""
-    names = dict.fromkeys(planned.spec.data for planned in plan)
-    for name in names:
-        of_data = [planned for planned in plan if planned.spec.data == name]
-        for start in range(0, len(of_data), _AT_ONCE):
-            yield of_data[start : start + _AT_ONCE]
+    """Parts of a plan that share a data set and fit in memory together; runs that share clients are in the same one."""
+    families: dict[tuple[str, str], list[Planned]] = {}
+    names = list(dict.fromkeys(planned.spec.data for planned in plan))
+    for planned in sorted(plan, key=lambda planned: names.index(planned.spec.data)):
+        families.setdefault((planned.spec.data, family_of(planned.spec)), []).append(planned)
+    part: list[Planned] = []
+    for (name, _), family in families.items():
+        if part and (part[0].spec.data != name or len(part) + len(family) > _AT_ONCE):
+            yield part
+            part = []
+        part = [*part, *family]
+    if part:
+        yield part
 
 
 class _Following(Watch):

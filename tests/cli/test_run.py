@@ -158,6 +158,24 @@ def test_a_rule_without_its_statistics_is_told(call: Callable, small: list[str])
     )
 
 
+def test_rules_are_kept_as_runs(call: Callable, run_folder: Path) -> None:
+    chosen = ["-f", "logits:weights=uniform", "-f", "routed", "-f", "typicality"]
+    answer = call("fuse", str(run_folder), *chosen, "--out", "kept")
+    assert answer.status == 2 and "routed: not possible, fusion routed needs common" in " ".join(answer.out.split())
+    assert "runs: kept" in answer.out
+    assert sorted(path.name for path in Path("kept").iterdir()) == ["logits-weights-uniform", "typicality"]
+    rows = {row["fusion"]: row for row in call("fuse", str(run_folder), *chosen, "--out", "kept", "--json").json}
+    printed = {row["fusion"]: row for row in call("fuse", str(run_folder), *chosen, "--json").json}
+    for text in ("logits:weights=uniform", "typicality"):
+        assert {key: rows[text][key] for key in printed[text]} == printed[text]
+        record = json.loads(Path(rows[text]["run"], "record.json").read_text())
+        assert record["spec"]["fusion"] == text and record["final"]["accuracy"] == rows[text]["accuracy"]
+    kept = call("report", "kept", "--records", "kept.jsonl")
+    assert kept.status == 0 and "2 new" in kept.out
+    refused = call("fuse", str(run_folder), "-f", "logits", "--without", "1", "--out", "kept")
+    assert refused.status == 2 and "--without does not go with --out" in refused.err
+
+
 def test_compare_two_methods_over_two_seeds(call: Callable, small: list[str]) -> None:
     answer = call("compare", "fedavg", "V7:weight=1", *small, "--seeds", "1-2", "--out", "c")
     assert answer.status == 0

@@ -61,6 +61,26 @@ def test_a_study_is_run_once_and_goes_on(call: Callable, write: Callable) -> Non
     assert len(set(hashes(again))) == 4
 
 
+def test_rules_share_their_clients(call: Callable, write: Callable) -> None:
+    file = write(methods=["fafi"], fusion=["features", "logits"])
+    words = call("study", file, "--dry-run", *HERE).out
+    assert "4 runs: 4 new" in words and "to train: 6 clients, 180 samples × epochs" in words
+    assert "shared: 6 clients of runs that differ only in the fusion rule" in words
+    assert call("study", file, *HERE).status == 0
+    more = write(methods=["fafi"], fusion=["features", "logits", "moments"])
+    estimate = call("study", more, "--dry-run", "--json", *HERE).json
+    assert (estimate["new"], estimate["clients"], estimate["shared"], estimate["disk_bytes"]) == (2, 0, 6, 0)
+    shared = call("study", more, "--json", *HERE)
+    rows = call("report", "runs/tiny", "--records", "tiny.jsonl")
+    assert rows.status == 0 and len(Path("tiny.jsonl").read_text().splitlines()) == 6
+    for run in shared.json["runs"]:  # each folder is complete by itself
+        folder = run["folder"]
+        assert call("fuse", folder, "-f", "average").status == call("explain", folder).status == 0
+    for rule in ("features", "logits", "moments"):
+        alone = call("study", write("alone", methods=["fafi"], fusion=rule), "--out", f"alone/{rule}", "--json", *HERE)
+        assert hashes(alone) == [r["result_sha256"] for r in shared.json["runs"] if r["at"]["fusion"] == rule]
+
+
 def test_finished_clients_are_kept(call: Callable, write: Callable) -> None:
     file = write(methods=["fafi"], seeds=[1])
     whole = call("study", file, "--json", *HERE)
@@ -180,6 +200,9 @@ def test_jobs_of_a_cluster(call: Callable, write: Callable, tmp_path: Path, monk
     answer = call("study", file, "--slurm", *options, "cpu", "--workers", "1")
     assert answer.status == 0 and "submitted 2 jobs: 1 2" in answer.out
     assert "2 runs: 0 new, 0 part done, 2 done" in call("study", file, "--dry-run", *HERE).out
+    rules = write("rules", methods=["fafi"], fusion=["logits", "average"])  # of two seeds: two jobs
+    assert call("study", rules, "--slurm", *options, "cpu", "--workers", "1", "--json").json["jobs"] == ["1", "2"]
+    assert "4 runs: 0 new, 0 part done, 4 done" in call("study", rules, "--dry-run", *HERE).out
     assert call("study", file, "--slurm", *options, "cpu", "--json").json["jobs"] == [], "nothing is left to submit"
     assert "--slurm only submits" in call("study", file, "--slurm", *options, "cpu", "--dry-run").err
     assert "say where the jobs compute" in call("study", file, "--slurm").err
@@ -204,8 +227,11 @@ def test_the_study_of_the_docs_runs(call: Callable) -> None:
         text = text.replace(large, little)
     Path("examples").mkdir()
     Path("examples/skew.yaml").write_text(text)
+    rules = (ROOT / "examples/rules.yaml").read_text()
+    assert f"```yaml\n{rules}```" in page
+    Path("examples/rules.yaml").write_text(rules.replace("images=300", "images=60").replace("[1, 2, 3]", "[1]"))
     lines = re.findall(r"^fedshot (?!.*--slurm|study notes-plan)(.*)$", page, flags=re.M)
-    assert len(lines) == 9
+    assert len(lines) == 11
     for line in lines:
         words = shlex.split(line)
         answer = call(*words, *(HERE if words[0] == "study" else ()))

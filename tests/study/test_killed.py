@@ -24,7 +24,8 @@ data: digits:images=60
 alpha: 5.0
 clients: 2
 batch_size: 16
-epochs: [1, 2]
+epochs: 2
+fusion: [features, moments]
 evaluate_at: [1]
 seeds: [1, 2, 3]
 """

@@ -23,13 +23,20 @@ def plan(quick: Callable[..., Spec], tmp_path: Path) -> list[Planned]:
 
 
 def test_parts_share_their_data_and_are_not_too_large(plan: list[Planned]) -> None:
-    def on(data: str) -> Planned:
-        spec = plan[0].spec.model_copy(update={"data": data})
+    def on(data: str, seed: int = 1, fusion: str = "features") -> Planned:
+        spec = plan[0].spec.model_copy(update={"data": data, "seed": seed, "fusion": fusion})
         return Planned(plan[0].cell, spec, plan[0].folder, "new", plan[0].sizes, ())
 
-    parts = list(runner.chunks([*map(on, ["digits", "svhn"] * 20), *map(on, ["digits"] * 10)]))
-    assert [(part[0].spec.data, len(part)) for part in parts] == [("digits", 24), ("digits", 6), ("svhn", 20)]
+    seeds = range(20)
+    parts = list(runner.chunks([on(data, seed) for seed in seeds for data in ("digits", "svhn")] + [on("digits", 30)]))
+    assert [(part[0].spec.data, len(part)) for part in parts] == [("digits", 21), ("svhn", 20)]
     assert all(len({planned.spec.data for planned in part}) == 1 for part in parts)
+    rules = [on("digits", seed, rule) for rule in ("features", "logits", "average", "moments") for seed in range(7)]
+    parts = list(runner.chunks(rules))
+    assert [[planned.spec.seed for planned in part] for part in parts] == [
+        [seed for seed in range(6) for _ in range(4)],
+        [6] * 4,
+    ]
 
 
 def test_what_fails_in_common_fails_its_own_part_alone(
@@ -37,7 +44,7 @@ def test_what_fails_in_common_fails_its_own_part_alone(
 ) -> None:
     record, calls = finished(quick("fafi")).record, []
 
-    def fake(requests: Any, execution: Execution, watch: Watch) -> None:
+    def fake(requests: Any, execution: Execution, watch: Watch, donors: Any) -> None:
         calls.append(len(requests))
         if len(calls) == 1:
             watch.finished(0, record)
@@ -71,3 +78,20 @@ def test_the_table_counts_runs_clients_and_epochs(
     assert seconds is not None and seconds > 0
     printed = capsys.readouterr()
     assert printed.out == "" and "[1/4] fafi seed 1" in printed.err and "failed: no" in printed.err
+
+
+def test_a_run_that_waits_for_another_has_no_work_of_its_own(quick: Callable[..., Spec], tmp_path: Path) -> None:
+    rules = ("features", "logits", "moments")
+    specs = [quick("fafi", fusion=rule, evaluate_at=(2,)) for rule in rules]
+    plan = make_plan(cells_of(specs), tmp_path, None)
+    assert [planned.shared for planned in plan] == [(), (0, 1, 2), (0, 1, 2)]
+    assert [planned.work for planned in plan] == [2 * 90, 0, 0]
+    live = LiveTable(plan)
+    assert live.work == 180
+    runner.run_plan(plan[:1], Execution(), live, live.ended)
+    assert live.line().startswith("1 of 3 runs done, 0 failed, 100% of the work of this call, about 0.0")
+    later = make_plan(cells_of(specs), tmp_path, None)
+    assert [planned.state for planned in later] == ["done", "new", "new"]
+    assert [planned.work for planned in later] == [0, 0, 0], "the first has trained for all"
+    with_snapshots = make_plan(cells_of([quick("fafi", fusion=rule) for rule in rules]), tmp_path, None)
+    assert [planned.to_train for planned in with_snapshots] == [(), (), (0, 1, 2)]
