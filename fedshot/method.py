@@ -59,10 +59,11 @@ class Opening:
 class Method:
     """A one-shot method: what a client minimises, and what the server makes of the uploads.
 
-    A client yields exactly one upload and hears nothing back. In a method of two `phases` every client first announces
-    how many images of each class it holds. What the server makes once and sends with the job is the `broadcast`;
-    `public` says that it needs public images. `check` refuses a task for which the method cannot be, before anything is
-    made. `settings` are fields of the spec that it fills in where none is given.
+    A client yields exactly one upload and hears nothing back. The `objective` may read a client's model, and leaves it
+    as it is. In a method of two `phases` every client first announces how many images of each class it holds. What the
+    server makes once and sends with the job is the `broadcast`; `public` says that it needs public images. `check`
+    refuses a task for which the method cannot be, before anything is made. `settings` are fields of the spec that it
+    fills in where none is given.
     """
 
     name: str
@@ -76,3 +77,4 @@ class Method:
     public: bool = False
     check: Callable[[Task], object] = lambda task: None
     settings: Mapping[str, object] = field(default_factory=dict)
+    largest_batch: int | None = None  # where none is given

@@ -12,7 +12,14 @@ from torch import Tensor
 
 from fedshot.local.common import common_statistics
 from fedshot.local.confidence import class_confidence
-from fedshot.local.familiarity import class_means, familiarity, nearest_distance, shrunk_root, turned_familiarity
+from fedshot.local.familiarity import (
+    class_counts,
+    class_means,
+    familiarity,
+    nearest_distance,
+    shrunk_root,
+    turned_familiarity,
+)
 from fedshot.local.pixels import class_pixels, grid_of
 from fedshot.models import unit
 from fedshot.models.common import common_width
@@ -86,7 +93,7 @@ def _class_confidence(evidence: Evidence) -> dict[str, Tensor]:
     logits, labels = evidence.held_out_logits, evidence.held_out_labels
     if logits is None or labels is None:
         logits, labels = evidence.logits, evidence.labels
-    held = torch.bincount(evidence.labels, minlength=evidence.classes) > 0
+    held = class_counts(evidence.labels, evidence.classes) > 0
     return {"confidence": class_confidence(logits, labels, held)}
 
 

@@ -1,7 +1,7 @@
 """A spec made concrete: the data, their partition, the method and the task, before anything is trained."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from fedshot.data.dataset import Dataset, content_sha256
 from fedshot.data.public import NO_PUBLIC, PublicPart, open_public
 from fedshot.errors import UserError, unknown
 from fedshot.fusion import FUSIONS, Fusion, make_fusion
+from fedshot.local.arrival import to_device
 from fedshot.method import Client, Method, Opening
 from fedshot.methods import METHODS, canonical, factory_of
 from fedshot.models import ENCODERS, Classifier, default_encoder
@@ -48,24 +49,30 @@ class Setting:
         """Whether the clients hold data of their own, of which the server knows nothing."""
         return self.spec.recipe == OWN and not self.spec.partition_file
 
-    def client(self, number: int, job: Mapping[str, Tensor] = MappingProxyType({})) -> Client | str:
+    def client(
+        self,
+        number: int,
+        job: Mapping[str, Tensor] = MappingProxyType({}),
+        copy: Callable[[Classifier], Classifier] = copy_of,
+    ) -> Client | str:
         """A client ready to train, or why it cannot.
 
         Args:
             job: what the server sent with the job. Clients must not share these tensors.
+            copy: makes the client's own model of the initial one, which nobody may change.
         """
         indices, held_out = self._indices(number)
         if len(indices) < 2:
             return "no samples" if len(indices) == 0 else "1 sample: BatchNorm needs two"
-        train = self.data.train[torch.from_numpy(indices).to(self.device)]
-        validation = self.data.train[torch.from_numpy(held_out).to(self.device)] if len(held_out) else None
+        train = self.data.train[to_device(torch.from_numpy(indices), self.device)]
+        validation = self.data.train[to_device(torch.from_numpy(held_out), self.device)] if len(held_out) else None
         return Client(
             id=number,
             task=self.task,
             train=train,
             validation=validation,
-            class_counts=tuple(torch.bincount(train.labels, minlength=self.task.classes).tolist()),
-            model=copy_of(self.initial_model),
+            class_counts=tuple(self._counts(indices)),
+            model=copy(self.initial_model),
             epochs=self.spec.epochs,
             batch_size=self.spec.batch_size or default_batch_size(self.data),
             augmentation=self.spec.augmentation or self.data.augmentation,
@@ -86,7 +93,7 @@ class Setting:
 
     def class_counts(self, number: int) -> list[int]:
         """How many images of each class a client trains on, those that it holds back left out."""
-        return np.bincount(self._labels[self._indices(number)[0]], minlength=self.task.classes).tolist()
+        return self._counts(self._indices(number)[0])
 
     @cached_property
     def initial_model(self) -> Classifier:
@@ -114,6 +121,9 @@ class Setting:
 
     def _indices(self, number: int) -> tuple[Any, Any]:
         return hold_out(self.partition.indices[number], self.spec.validation, self.spec.seed, number, self._labels)
+
+    def _counts(self, indices: Any) -> list[int]:
+        return np.bincount(self._labels[indices], minlength=self.task.classes).tolist()
 
     @cached_property
     def _labels(self) -> Any:
@@ -172,7 +182,7 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
             "files": file_hashes(spec, method_name, options, {spec.data: data, asked: public.source}),
             "encoder": spec.encoder or default_encoder(data.shape),
             "augmentation": spec.augmentation or data.augmentation,
-            "batch_size": spec.batch_size or default_batch_size(data),
+            "batch_size": spec.batch_size or min(default_batch_size(data), method.largest_batch or len(data.train)),
             "evaluate_at": tuple(sorted({*spec.evaluate_at, spec.epochs})),
             "precision": spec.precision or ("bf16" if device.startswith("cuda") and not spec.dp_noise else "fp32"),
             "fusion": spec.fusion or fusion.name,

@@ -21,6 +21,7 @@ from torch import Tensor
 from fedshot import __version__
 from fedshot.errors import UploadRefused
 from fedshot.grown import Grown
+from fedshot.local.arrival import Arrival
 from fedshot.precision import pack, unpack
 from fedshot.privacy.policy import CountsPolicy
 from fedshot.sections import STATISTICS, Section, Shape, Sizes
@@ -135,26 +136,43 @@ class Upload:
         return replace(self, tensors=tensors)
 
 
+class Departure:
+    """An upload on its way from the device to the host; tensors of one type come in one transfer.
+
+    Its tensors are dense and apart from their originals. Weights travel in the header's precision, statistics as they
+    are.
+    """
+
+    def __init__(self, header: Header, sections: Mapping[str, Mapping[str, Tensor]]) -> None:
+        self._header, self._sections = header, {name: list(content) for name, content in sections.items()}
+        tensors = {f"{section}/{name}": t.detach() for section, own in sections.items() for name, t in own.items()}
+        self._parts: list[tuple[dict[str, torch.Size], Arrival]] = []
+        for dtype in dict.fromkeys(t.dtype for t in tensors.values()):
+            alike = {name: t for name, t in tensors.items() if t.dtype == dtype}
+            arrival = Arrival(torch.cat([t.reshape(-1) for t in alike.values()]))
+            self._parts.append(({name: t.shape for name, t in alike.items()}, arrival))
+
+    def ready(self) -> bool:
+        """Whether all of it is there."""
+        return all(arrival.ready() for _, arrival in self._parts)
+
+    def wait(self) -> Upload:
+        """The upload, once it is there."""
+        plain: dict[str, Tensor] = {}
+        for shapes, arrival in self._parts:
+            pieces = arrival.wait().split([shape.numel() for shape in shapes.values()])
+            plain |= {name: piece.view(shapes[name]) for name, piece in zip(shapes, pieces, strict=True)}
+        tensors: dict[str, Tensor] = {}
+        for section, names in self._sections.items():
+            own = {name: plain[f"{section}/{name}"] for name in names}
+            packed = pack(own, self._header.precision) if section == "weights" else own
+            tensors |= {f"{section}/{name}": t for name, t in packed.items()}
+        return Upload(self._header, tensors)
+
+
 def make_upload(header: Header, sections: Mapping[str, Mapping[str, Tensor]]) -> Upload:
-    """An upload on the CPU. Weights travel in the header's precision, statistics in float32."""
-    plain = _on_host({f"{section}/{name}": t for section, content in sections.items() for name, t in content.items()})
-    tensors: dict[str, Tensor] = {}
-    for section, content in sections.items():
-        own = {name: plain[f"{section}/{name}"] for name in content}
-        packed = pack(own, header.precision) if section == "weights" else own
-        tensors |= {f"{section}/{name}": t for name, t in packed.items()}
-    return Upload(header, tensors)
-
-
-def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies of tensors on the CPU, dense and apart from their originals; those of one type come in one transfer."""
-    found: dict[str, Tensor] = {}
-    for dtype in dict.fromkeys(t.dtype for t in tensors.values()):
-        alike = {name: t.detach() for name, t in tensors.items() if t.dtype == dtype}
-        joined = torch.cat([t.reshape(-1) for t in alike.values()]).cpu()
-        parts = joined.split([t.numel() for t in alike.values()])
-        found |= {name: part.view(t.shape) for (name, t), part in zip(alike.items(), parts, strict=True)}
-    return {name: found[name] for name in tensors}
+    """An upload on the CPU."""
+    return Departure(header, sections).wait()
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:

@@ -9,15 +9,18 @@ from torch import Tensor, nn
 
 from fedshot.engines.job import Watch
 from fedshot.experiment import Execution, run
+from fedshot.local.statistics import encode, nearest_mean_agreement
 from fedshot.local.train import Bench, steps
+from fedshot.local.work import departure_of
 from fedshot.method import Client
 from fedshot.methods import METHODS
 from fedshot.models import Classifier
+from fedshot.models.copies import frozen_copy
 from fedshot.record import Record
 from fedshot.setting import prepare
 from fedshot.spec import Spec
 from fedshot.store import RunFolder
-from fedshot.upload import parse
+from fedshot.upload import Departure, parse
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -91,6 +94,28 @@ def test_a_client_that_takes_over_captured_steps_is_what_it_is_alone(optimizer: 
         else:  # Adam makes steps of the size of the rate from slopes that are nothing but rounding
             assert apart.quantile(0.5) < rate and apart.quantile(0.99) < 50 * rate
     assert taken_over == [False, False, True, False, True, False]
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+def test_the_host_waits_for_nothing_between_two_clients(quick: Quick) -> None:
+    setting = prepare(quick("fafi"), None, "cuda:0")
+
+    def between() -> Departure:
+        client = setting.client(0, copy=Bench().copy)
+        assert isinstance(client, Client)
+        still = frozen_copy(client.model)
+        features = encode(client, still, client.train)
+        assert nearest_mean_agreement(client, still, features) is not None
+        sections = setting.method.statistics
+        return departure_of(setting, client, still, sections, features=features)
+
+    between()  # what is made once may wait
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        upload = between()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert upload.wait().sections >= {"weights", "class_means"}
 
 
 READS_BACK = """

@@ -95,16 +95,19 @@ def train_in_lanes(jobs: Iterator[Job], place: Place, told: Told) -> Iterator[Do
     crew, tries_algorithms = Crew(jobs, place, told), torch.backends.cudnn.benchmark
     try:
         with one_thread(device):
-            while crew.staff():
-                moved = False
-                for lane in list(crew.busy):
+            while crew.staff() or crew.busy:
+                moved, turns = False, deque(crew.busy)
+                while turns:
+                    lane = turns.popleft()
                     outcome = lane.advance(_BURST if crew.limit else 1)
                     if isinstance(outcome, bool):
                         moved |= outcome
-                    elif (done := crew.ended(lane, outcome)) is not None:
+                        continue
+                    if (done := crew.ended(lane, outcome)) is not None:
                         yield done
+                    turns.extendleft(crew.staff())  # the next client begins before the others go on
                 if not moved:
-                    time.sleep(2e-5)  # every lane waits for the device
+                    time.sleep(2e-5)  # every lane waits for the device or the disk
     finally:
         torch.backends.cudnn.benchmark = tries_algorithms
 
@@ -122,8 +125,9 @@ class Crew:
         self.limit: int | None = None  # of busy lanes, once the first one has shown what a lane needs
         self.before = _reserved(self.device)
 
-    def staff(self) -> bool:
-        """Gives jobs to free lanes; whether there is anything left to do."""
+    def staff(self) -> list[Lane]:
+        """Gives jobs to free lanes; those that got one."""
+        begun: list[Lane] = []
         while not self.exhausted and len(self.busy) < self._room():
             job = self.again.popleft() if self.again else next(self.jobs, None)
             if job is None:
@@ -132,7 +136,8 @@ class Crew:
             lane = self.free.pop() if self.free else Lane(self.place)
             lane.begin(job, self.told)
             self.busy.append(lane)
-        return bool(self.busy)
+            begun.append(lane)
+        return begun
 
     def _room(self) -> int:
         """How many lanes may be busy: one until it has shown what it needs, then as many as pay and fit."""

@@ -37,7 +37,7 @@ def common(shrink: NotNegative = 0.003, confidence: NotNegative = 0.5) -> Fusion
 
 
 def routed(
-    sharpness: NotNegative = 1.0,
+    sharpness: NotNegative = 1.5,
     confidence: NotNegative = 0.15,
     share: NotNegative = 0.25,
     shrink: NotNegative = 0.003,

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedshot.local.familiarity import class_counts
 from fedshot.models.common import CommonFeatures
 from fedshot.symmetric import pack_lower
 
@@ -29,7 +30,7 @@ def common_statistics(images: Tensor, labels: Tensor, classes: int, width: int, 
         found = look(part / 255).double()  # the root of a difference of sums needs every digit
         total += functional.one_hot(their, classes).to(found).T @ found
         products += found.T @ found
-    counts = torch.bincount(labels, minlength=classes).double()[:, None]
+    counts = class_counts(labels, classes).double()[:, None]
     means = total / counts.clamp(min=1)
     within = (products - means.T @ (counts * means)) / len(labels)
     # half precision is too coarse for a covariance that is to be inverted, and good enough for its root

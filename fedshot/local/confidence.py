@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fedshot.local.familiarity import class_means
+from fedshot.local.familiarity import class_counts, class_means
 
 
 def class_confidence(logits: Tensor, labels: Tensor, held: Tensor) -> Tensor:
@@ -21,6 +21,6 @@ def class_confidence(logits: Tensor, labels: Tensor, held: Tensor) -> Tensor:
     tensor([0.4000, 0.4000, 0.0000])
     """
     own = logits.softmax(dim=1).gather(1, labels[:, None])  # (N, 1)
-    there = torch.bincount(labels, minlength=len(held)) > 0
+    there = class_counts(labels, len(held)) > 0
     means = class_means(own, labels, len(held))[:, 0]
     return torch.where(there, means, own.mean()).masked_fill(~held, 0).clamp(max=1)  # a mean of ones may round up

@@ -18,11 +18,19 @@ class _Differ(Exception):
     """The two values do not compute the same."""
 
 
-def counterparts(ours: Any, theirs: Any) -> list[tuple[Tensor, Tensor]] | None:
+Pair = tuple[Tensor, Tensor]
+
+Met = dict[int, tuple[Any, Any]]  # by the id of ours: ours and theirs
+
+
+def counterparts(ours: Any, theirs: Any, met: Met | None = None) -> list[Pair] | None:
     """Pairs of tensors such that `ours` becomes `theirs` by copying each second into its first; None if it cannot.
 
     Functions are compared by their code and by what they close over, modules, dataclasses and containers part by part,
     plain values by equality. Anything else that is not the very same object is a difference: nothing is guessed.
+
+    Args:
+        met: parts that were compared before, which are not looked into again; those of this comparison are added.
 
     >>> def scaled(factor, shift):
     ...     return lambda x: factor * x + shift
@@ -32,7 +40,7 @@ def counterparts(ours: Any, theirs: Any) -> list[tuple[Tensor, Tensor]] | None:
     True
     """
     try:
-        return list(_pairs(ours, theirs, {}))
+        return list(_pairs(ours, theirs, {} if met is None else met))
     except _Differ:
         return None
 
@@ -60,7 +68,7 @@ def _tensors(value: Any, met: dict[int, Any]) -> Iterator[Tensor]:
         yield from _tensors(part, met)
 
 
-def _pairs(ours: Any, theirs: Any, met: dict[int, tuple[Any, Any]]) -> Iterator[tuple[Tensor, Tensor]]:
+def _pairs(ours: Any, theirs: Any, met: Met) -> Iterator[Pair]:
     if type(ours) is not type(theirs):
         raise _Differ
     if isinstance(ours, _PLAIN):

@@ -16,7 +16,7 @@ def familiarity(features: Tensor, labels: Tensor, held_out: Tensor, classes: int
     means = class_means(features, labels, classes)
     centred = features - means[labels]
     covariance = centred.T @ centred / len(features)
-    held = torch.bincount(labels, minlength=classes) > 0
+    held = class_counts(labels, classes) > 0
     distances = nearest_distance(held_out, means, held, covariance)
     return {"means": means, "covariance": covariance, "distances": distances.sort().values}
 
@@ -29,13 +29,13 @@ def nearest_distance(features: Tensor, means: Tensor, held: Tensor, covariance: 
     >>> nearest_distance(torch.tensor([[2.0, 0.0]]), torch.zeros(1, 2), torch.tensor([True]), torch.eye(2))
     tensor([4.])
     """
-    root, _ = shrunk_root(covariance)
+    root, _ = _shrunk_cholesky(covariance)
     white_features, white_means = (torch.linalg.solve_triangular(root, x.T, upper=False).T for x in (features, means))
     distances = torch.cdist(white_features, white_means).square()  # (N, C)
     return distances.masked_fill(~held, torch.inf).amin(1)
 
 
-def shrunk_root(covariance: Tensor, shrink: float = 0.1) -> tuple[Tensor, bool]:
+def shrunk_root(covariance: Tensor) -> tuple[Tensor, bool]:
     """The lower Cholesky root of the shrunk covariance, and whether it has one.
 
     Values that are not finite, or a matrix that is no covariance, raise nothing here: the server refuses them.
@@ -43,10 +43,24 @@ def shrunk_root(covariance: Tensor, shrink: float = 0.1) -> tuple[Tensor, bool]:
     >>> shrunk_root(-torch.eye(2))[1]
     False
     """
+    root, info = _shrunk_cholesky(covariance)
+    return root, int(info) == 0  # which waits for a GPU
+
+
+def _shrunk_cholesky(covariance: Tensor, shrink: float = 0.1) -> tuple[Tensor, Tensor]:
     spread = covariance.diagonal().mean().clamp(min=1e-8)
     identity = torch.eye(len(covariance), device=covariance.device)
     found = torch.linalg.cholesky_ex((1 - shrink) * covariance + shrink * spread * identity)
-    return found.L, int(found.info) == 0
+    return found.L, found.info
+
+
+def class_counts(labels: Tensor, classes: int) -> Tensor:
+    """How many images of each class there are, (C,) int64. `bincount` would wait for a GPU to find the largest label.
+
+    >>> class_counts(torch.tensor([1, 1]), classes=2)
+    tensor([0, 2])
+    """
+    return torch.nn.functional.one_hot(labels, classes).sum(0)
 
 
 def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
@@ -75,7 +89,7 @@ def turned_familiarity(features: Tensor, labels: Tensor, held_out: Tensor, class
     centred = (features - means[labels]).flatten(0, 1)
     covariance = centred.T @ centred
     packed = pack_lower(covariance / covariance.diagonal().mean().clamp(min=1e-30)).half()
-    held = torch.bincount(labels, minlength=classes) > 0
+    held = class_counts(labels, classes) > 0
     distances = turned_distance(held_out, means, held, unpack_symmetric(packed.float(), centred.shape[1]))
     return {"means": means, "covariance": packed, "spread": torch.stack([distances.mean(), distances.std()])}
 

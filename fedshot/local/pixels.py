@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedshot.local.familiarity import class_counts
+
 FEWEST = 5  # images that a class needs to be described: the mean of one image would be the image
 _COARSE = 8  # rows and columns
 _CHUNK = 2048  # images averaged at once
@@ -37,7 +39,7 @@ def class_pixels(images: Tensor, labels: Tensor, classes: int) -> dict[str, Tens
         coarse = functional.adaptive_avg_pool2d(part.float() / 255, shape[1:]).flatten(1).double()  # (n, D)
         member = functional.one_hot(their, classes).to(coarse)  # (n, C)
         total += torch.stack([member.T @ coarse, member.T @ coarse.square()])
-    counts = torch.bincount(labels, minlength=classes)[:, None]
+    counts = class_counts(labels, classes)[:, None]
     mean, square = total / counts.clamp(min=1)
     std = (square - mean.square()).clamp(min=0).sqrt()
     found = {"mean": mean.clamp(0, 1), "std": std}

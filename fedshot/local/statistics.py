@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fedshot.data.dataset import Labelled
+from fedshot.local.arrival import to_device
 from fedshot.local.familiarity import class_means
 from fedshot.method import Client
 from fedshot.models import Classifier
@@ -56,22 +57,22 @@ def encode(client: Client, model: Classifier, data: Labelled) -> Tensor:
 
 
 @torch.no_grad()
-def nearest_mean_agreement(client: Client, model: Classifier, features: Tensor) -> float | None:
+def nearest_mean_agreement(client: Client, model: Classifier, features: Tensor) -> Tensor | None:
     """NC4, Papyan et al. 2020 (arXiv:2008.08186): how often model and nearest class mean decide the same.
 
-    As a share of the client's training images, without augmentation; in the terminal phase of training it tends to 1.
-    None for a client of one class.
+    A 0-dim number of the client's training images, without augmentation; in the terminal phase of training it tends to
+    all of them. None for a client of one class.
 
     Args:
         features: of the training images, (N, d).
     """
     labels = client.train.labels
-    held = labels.unique()  # (C_k,)
+    held = to_device(torch.tensor(client.class_counts).nonzero().flatten(), labels.device)  # (C_k,)
     if len(held) < 2:
         return None
     means = class_means(features, labels, client.task.classes)[held]
     nearest = held[torch.cdist(features, means).argmin(1)]
-    return int((model.logits(features).argmax(1) == nearest).sum()) / len(labels)
+    return (model.logits(features).argmax(1) == nearest).sum()
 
 
 @torch.no_grad()

@@ -1,12 +1,13 @@
 """One client's training as steps on tensors that keep their place: a step can be captured once and replayed."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from fedshot.local.conflict import comparable, gradient_cosines
-from fedshot.local.counterparts import counterparts
+from fedshot.local.counterparts import Met, Pair, counterparts
 from fedshot.local.forward import encode, inputs_of
 from fedshot.local.half import HalfWeights
 from fedshot.local.objective import Objective, Step
@@ -45,7 +46,8 @@ class Training:
         self.total = torch.ones_like(self.done)
         self.progress = torch.zeros((), device=device)
         self.draws = torch.Generator(device)  # of augmentation
-        self._still: Classifier | None = None
+        self._still: tuple[Classifier, list[Pair]] | None = None  # with the tensors that it is filled from
+        self._matched: tuple[Classifier, Met, list[Pair]] | None = None  # a model that ours was compared with
         client.model.train()
         self._begin()
 
@@ -79,10 +81,11 @@ class Training:
     def still(self) -> Classifier:
         """The model as it is now, frozen and apart from training; it is overwritten when it is asked for again."""
         if self._still is None:
-            self._still = frozen_copy(self.client.model)
+            still = frozen_copy(self.client.model)
+            self._still = still, pairs_of(still, self.client.model)
         else:
-            torch._foreach_copy_(_tensors_of(self._still), _tensors_of(self.client.model))
-        return self._still
+            overwrite(self._still[1])
+        return self._still[0]
 
     def step(self, size: int, compared: bool = False) -> None:
         """One step on the next `size` images; `compared` also takes down how far its terms pull the same way."""
@@ -126,32 +129,58 @@ class Training:
 
         False, with nothing changed, where the two differ in more than the content of tensors, or there is no room.
         """
-        samples, weighting = len(client.train), objective.weighting.to(self.labels.device)
-        client.model.train()
-        pairs = counterparts(
-            _what_steps_read(self.client, self.objective, self.views, self.spec),
-            _what_steps_read(client, replace(objective, weighting=weighting), views, spec),
-        )
-        if pairs is None or samples > len(self.labels) or self.targets is not None or client.train.targets is not None:
+        samples = len(client.train)
+        if samples > len(self.labels) or self.targets is not None or client.train.targets is not None:
+            return False
+        if views != self.views or not self._alike(client, spec):
+            return False
+        objective.weighting.to(self.labels.device, non_blocking=True)
+        if (pairs := self._counterparts(client.model, objective)) is None:
             return False
         pairs += [(self.images[:samples], client.train.images), (self.labels[:samples], client.train.labels)]
-        torch._foreach_copy_([ours for ours, _ in pairs], [theirs for _, theirs in pairs])
+        overwrite(pairs)
         if memory := [tensor for state in self.optimiser.state.values() for tensor in state.values()]:
             torch._foreach_zero_(memory)
         self.client, self.spec = replace(client, model=self.client.model), spec
         self._begin()
         return True
 
+    def _alike(self, client: Client, spec: Spec) -> bool:
+        """Whether the steps of both follow the same settings, which within a run are the very same objects."""
+        if spec is self.spec and client.task is self.client.task:
+            return client.augmentation == self.client.augmentation
+        return _settings(client, spec) == _settings(self.client, self.spec)
 
-def _tensors_of(model: Classifier) -> list[Tensor]:
-    return [*model.parameters(), *model.buffers()]
+    def _counterparts(self, model: Classifier, objective: Objective) -> list[Pair] | None:
+        """What becomes another model and objective; a model that was compared before is not walked through again."""
+        if self._matched is None or self._matched[0] is not model:
+            met: Met = {}
+            found = counterparts(self.client.model, model.train(), met)
+            if found is None:
+                return None
+            self._matched = model, met, found
+        _, met, of_model = self._matched
+        of_objective = counterparts(self.objective, objective, met.copy())
+        return None if of_objective is None else of_model + of_objective
 
 
-def _what_steps_read(client: Client, objective: Objective, views: Views, spec: Spec) -> tuple[object, ...]:
-    """All that a client's steps depend on but its images, its numbers of steps and its random streams."""
-    settings = spec.model_copy(update={"seed": 0, "evaluate_at": ()}).model_dump_json()
-    task = replace(client.task, seed=0, public=None)
-    return client.model, objective, views, settings, client.augmentation, task
+def _settings(client: Client, spec: Spec) -> tuple[object, ...]:
+    """All that steps depend on but model, objective, images, their number and random streams."""
+    text = spec.model_copy(update={"seed": 0, "evaluate_at": ()}).model_dump_json()
+    return client.augmentation, replace(client.task, seed=0, public=None), text
+
+
+def pairs_of(ours: Classifier, theirs: Classifier) -> list[Pair]:
+    """The tensors of a model, each with that of another of the same build."""
+    return list(zip(*([*model.parameters(), *model.buffers()] for model in (ours, theirs)), strict=True))
+
+
+@torch.no_grad()
+def overwrite(pairs: Sequence[Pair]) -> None:
+    """Copies each second tensor into its first; those of one type at once, as a device wants them for one launch."""
+    for dtype in {ours.dtype for ours, _ in pairs}:
+        ours, theirs = zip(*(pair for pair in pairs if pair[0].dtype == dtype), strict=True)
+        torch._foreach_copy_(ours, theirs)
 
 
 def batch_sizes(samples: int, batch_size: int) -> list[int]:

@@ -22,8 +22,8 @@ class EpochLog:
     """Collects 0-dim tensors over the steps of an epoch, in place, without waiting for the device.
 
     Losses, norms and the predicted equilibrium are means over the epoch's steps; lambdas, sigmas and the attenuation
-    are those of its last step, cosines of gradients those of its first. Its tensors keep their place from the first
-    step on, so that `add`, `compare` and `close` can be captured in a graph and replayed.
+    are those of its last step, cosines of gradients those of its first, where these were compared. Its tensors keep
+    their place from the first step on, so that `add`, `compare` and `close` can be captured in a graph and replayed.
     """
 
     def __init__(self, model: Classifier, objective: Objective) -> None:
@@ -72,6 +72,7 @@ class EpochLog:
         finite = is_finite(self._model).float()[None]
         self.closed.copy_(torch.cat([self._sums, self._last, self._cosines, *self._geometry(), finite]))
         self._sums.zero_()
+        self._cosines.fill_(math.nan)
 
     def row(self, closed: Tensor, client: int, epoch: int, steps: int) -> Row:
         """A copy of `closed` on the host as plain numbers; None for what is not finite or does not exist.
@@ -95,4 +96,5 @@ class EpochLog:
 
 def is_finite(model: Classifier) -> Tensor:
     """Whether every parameter and buffer of the model is a number, as a 0-dim tensor on its device."""
-    return torch.stack([tensor.isfinite().all() for tensor in model.state_dict().values()]).all()
+    numbers = [tensor for tensor in model.state_dict().values() if tensor.is_floating_point()]
+    return torch.stack(torch._foreach_norm(numbers, math.inf)).isfinite().all()  # a kernel for many tensors at once

@@ -1,25 +1,41 @@
 """The only training loop: one client, alone, from the shared initial model to the end of its local run."""
 
+import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import torch
-from torch import Tensor
 
 from fedshot.kernels import available
+from fedshot.local.arrival import Arrival
 from fedshot.local.capture import Capture, CaptureRefused
 from fedshot.local.checkpoint import Checkpoint
+from fedshot.local.counterparts import Pair
 from fedshot.local.objective import Objective
-from fedshot.local.step import Training
+from fedshot.local.step import Training, overwrite, pairs_of
 from fedshot.local.telemetry import Row
 from fedshot.method import Client, Views
 from fedshot.models import Classifier
+from fedshot.models.copies import copy_of
 from fedshot.spec import Spec
 
 AtEpoch = Callable[[int, Classifier | None, Row], None]  # with the model at evaluation points
 
+_COMPARED_EVERY = 16  # steps, in short epochs: comparing gradients may cost as much as a step of a small network
+_COMPARED_TIMES = 5  # at least, in a run of that many epochs
 _STEPS_AHEAD = 64  # that a device may be given before it has told how an earlier epoch ended
+
+
+def compares(epoch: int, steps: int, epochs: int) -> bool:
+    """Whether gradients are compared in an epoch of so many steps: in the first, the last, and often enough between.
+
+    >>> [epoch for epoch in range(1, 21) if compares(epoch, steps=5, epochs=20)]
+    [1, 5, 9, 13, 17, 20]
+    """
+    apart = min(math.ceil(_COMPARED_EVERY / steps), max(1, epochs // _COMPARED_TIMES))
+    return epoch == epochs or (epoch - 1) % apart == 0
 
 
 class TrainingDiverged(ArithmeticError):
@@ -28,6 +44,19 @@ class TrainingDiverged(ArithmeticError):
     def __init__(self, row: Row) -> None:
         super().__init__(f"training diverged in epoch {row['epoch']}: the loss or the model is not finite")
         self.row = row
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A model that was made for a client, and what it is a copy of."""
+
+    initial: Classifier
+    model: Classifier
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """The tensors of both."""
+        return pairs_of(self.model, self.initial)
 
 
 class Bench:
@@ -41,12 +70,25 @@ class Bench:
         self.refusal: str | None = None  # why the current client's steps cannot be captured
         self._training: Training | None = None
         self._capture: Capture | None = None
+        self._copied: Copy | None = None  # for the current client
+        self._spare: Copy | None = None  # which was only read, when another training was taken over
+
+    def copy(self, initial: Classifier) -> Classifier:
+        """A model of its own for the next client: a spare one with the content of the initial model, or a new one."""
+        if self._spare is not None and self._spare.initial is initial:
+            overwrite(self._spare.pairs)
+            self._copied = self._spare
+        else:
+            self._copied = Copy(initial, copy_of(initial))
+        return self._copied.model
 
     def take(self, client: Client, objective: Objective, views: Views, spec: Spec) -> Training:
         """A client's training at its start."""
         kept, self.refusal = self._training, None
         if kept is not None and self._capture is not None and kept.adopt(client, objective, views, spec):
+            self._spare = self._copied if self._copied and self._copied.model is client.model else None
             return kept
+        self._spare = None
         on_gpu = client.train.labels.device.type == "cuda"
         made = Training(client, objective, views, spec, fused=on_gpu and self.fused and available())
         self._training, self._capture = made, Capture(made.draws) if on_gpu and self.captured else None
@@ -96,7 +138,7 @@ def steps(
     for epoch in range(done + 1, spec.epochs + 1):
         training.shuffle()
         for number, size in enumerate(training.sizes):
-            compared = number == 0 and training.comparable  # dear on the CPU, so once an epoch, on a whole batch
+            compared = number == 0 and compares(epoch, len(training.sizes), spec.epochs) and training.comparable
             bench.do((size, compared), training, partial(training.step, size, compared))
             yield True
         bench.do("epoch", training, training.log.close)
@@ -117,19 +159,3 @@ def steps(
             at_epoch(ended, training.still() if ended in points else None, row)
         if checkpoint and due and epoch < spec.epochs:
             checkpoint.write(training, epoch)
-
-
-class Arrival:
-    """A copy of a tensor on its way to the host."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        on_gpu = tensor.device.type == "cuda"
-        self.tensor = torch.empty_like(tensor, device="cpu", pin_memory=on_gpu)
-        self.tensor.copy_(tensor, non_blocking=True)
-        self._event = torch.cuda.Event() if on_gpu else None
-        if self._event:
-            self._event.record()
-
-    def ready(self) -> bool:
-        """Whether it is there."""
-        return self._event is None or self._event.query()

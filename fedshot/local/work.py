@@ -3,11 +3,14 @@
 import resource
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from fedshot.local.arrival import Arrival
+from fedshot.local.background import in_background
 from fedshot.local.checkpoint import Checkpoint
 from fedshot.local.statistics import accuracy, encode, nearest_mean_agreement, statistics
 from fedshot.local.telemetry import Row
@@ -18,8 +21,9 @@ from fedshot.models.copies import frozen
 from fedshot.privacy.client import Told, guarantee, kept_told, told, told_row, told_state, training_of
 from fedshot.privacy.counts import sections_told
 from fedshot.setting import Setting
+from fedshot.spec import Spec
 from fedshot.store import ClientSummary, RunFolder
-from fedshot.upload import Header, Upload, make_upload
+from fedshot.upload import Departure, Header, Upload
 
 CHECKPOINT_SECONDS = 60.0  # between two files from which an interrupted client goes on
 
@@ -43,24 +47,24 @@ def client_work(
     bench: Bench,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Generator[bool, None, ClientSummary]:
-    """The same in steps, between which others may work; yields False where it only waits for the device."""
-    client = setting.client(number, folder.read_job(setting.device))
+    """The same in steps, between which others may work; yields False where it waits for the device or the disk."""
+    client = setting.client(number, folder.read_job(setting.device), bench.copy)
     if isinstance(client, str):
         samples = len(setting.partition.indices[number])
         summary = ClientSummary(id=number, samples=samples, skipped=client)
         folder.finish_client(summary, [])
         return summary
     spec, method, skipped = setting.spec, setting.method, None
+    ending: Ending | None = None
     checkpoint = Checkpoint(folder.checkpoint(number), checkpoint_seconds)
     forget_peak_memory(setting.device)
     numbers = kept_told(client, spec, folder.client(number) / "told.json")
 
     def at_epoch(epoch: int, model: Classifier | None, row: Row) -> None:
+        nonlocal ending
         row["nearest_mean_agreement"] = None
         if model is not None and epoch == spec.epochs:
-            features = encode(client, model, client.train)
-            row["nearest_mean_agreement"] = nearest_mean_agreement(client, model, features)
-            folder.write_upload(upload_of(setting, client, model, method.statistics, numbers, features))
+            ending = Ending.of(setting, client, model, numbers, row)
         elif model is not None:
             folder.write_upload(upload_of(setting, client, model, setting.fusion.needs, numbers), epoch)
         told_row(row, spec)
@@ -73,19 +77,56 @@ def client_work(
         told_row(end.row, spec)
         checkpoint.rows.append(end.row)
         skipped = str(end)
-    summary = ClientSummary(
-        id=number,
-        samples=numbers.samples,
-        validation_samples=numbers.validation_samples,
-        seconds=checkpoint.seconds,
-        peak_memory_bytes=peak_memory(setting.device),
-        not_captured=bench.refusal,
-        skipped=skipped,
-        spent=guarantee(spec, client),
-    )
-    folder.finish_client(summary, checkpoint.rows)
-    checkpoint.drop()
-    return summary
+    while ending is not None and not ending.ready():
+        yield False
+
+    def leave() -> ClientSummary:
+        if ending is not None:
+            folder.write_upload(ending.complete(spec))
+        summary = ClientSummary(
+            id=number,
+            samples=numbers.samples,
+            validation_samples=numbers.validation_samples,
+            seconds=checkpoint.seconds,
+            peak_memory_bytes=peak_memory(setting.device),
+            not_captured=bench.refusal,
+            skipped=skipped,
+            spent=guarantee(spec, client),
+        )
+        folder.finish_client(summary, checkpoint.rows)
+        checkpoint.drop()
+        return summary
+
+    return (yield from in_background(leave, setting.device))
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What a trained client leaves, on its way from the device."""
+
+    upload: Departure
+    agreement: Arrival | None  # a number of images
+    images: int
+    row: Row  # of the last epoch, in which the agreement belongs
+
+    @classmethod
+    def of(cls, setting: Setting, client: Client, model: Classifier, numbers: Told, row: Row) -> "Ending":
+        """Lets the device compute all of it, and does not wait."""
+        features = encode(client, model, client.train)
+        agreement = nearest_mean_agreement(client, model, features)
+        upload = departure_of(setting, client, model, setting.method.statistics, numbers, features)
+        return cls(upload, None if agreement is None else Arrival(agreement), len(client.train), row)
+
+    def ready(self) -> bool:
+        """Whether all of it is there."""
+        return self.upload.ready() and (self.agreement is None or self.agreement.ready())
+
+    def complete(self, spec: Spec) -> Upload:
+        """The upload; the row is completed."""
+        if self.agreement is not None:
+            self.row["nearest_mean_agreement"] = int(self.agreement.wait()) / self.images
+        told_row(self.row, spec)
+        return self.upload.wait()
 
 
 def upload_of(
@@ -94,9 +135,20 @@ def upload_of(
     model: Classifier,
     sections: Collection[str],
     numbers: Told | None = None,
-    features: Tensor | None = None,
 ) -> Upload:
-    """What a client would send now. A live model is copied, never touched.
+    """What a client would send now. A live model is copied, never touched."""
+    return departure_of(setting, client, model, sections, numbers).wait()
+
+
+def departure_of(
+    setting: Setting,
+    client: Client,
+    model: Classifier,
+    sections: Collection[str],
+    numbers: Told | None = None,
+    features: Tensor | None = None,
+) -> Departure:
+    """The same on its way from the device, for which nobody waits.
 
     Args:
         numbers: what the client tells of how much it holds, where that was settled before.
@@ -116,7 +168,7 @@ def upload_of(
     sections = sections_told(sections, spec)
     known = {name: section for name, section in setting.method.statistics.items() if name in sections}
     weights = told_state(still.state_dict(), spec)
-    return make_upload(header, {"weights": weights, **statistics(client, still, known, features)})
+    return Departure(header, {"weights": weights, **statistics(client, still, known, features)})
 
 
 @contextmanager

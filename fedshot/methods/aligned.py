@@ -36,7 +36,7 @@ class Alignment:
         """The anchors of this run, (C, d), on the client's device."""
         task, width = client.task, client.model.encoder.width
         found = make_anchors(self.anchors, task.classes, width, task.seed, self.file)
-        return found.to(client.train.labels.device)
+        return found.to(client.train.labels.device, non_blocking=True)
 
     def term(self, target: Callable[[Step], Tensor]) -> Term:
         """The alignment term to a target that may move with the step."""

@@ -12,7 +12,7 @@ from fedshot.task import Task
 
 
 def recommended(
-    sharpness: NotNegative = 1.0, confidence: NotNegative = 0.15, share: NotNegative = 0.25, shrink: NotNegative = 0.003
+    sharpness: NotNegative = 1.5, confidence: NotNegative = 0.15, share: NotNegative = 0.25, shrink: NotNegative = 0.003
 ) -> Method:
     """FAFI's objective on joint labels (class, turn of the image), and the rule `routed`.
 
@@ -31,6 +31,7 @@ def recommended(
         routed(sharpness, confidence, share, shrink),
         statistics=ROUTING,
         views=Views(turned=True),
+        largest_batch=128,  # a client needs many steps more than large ones
         settings={
             "validation": 0.1,
             "lr": 0.1,

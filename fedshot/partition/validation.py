@@ -27,6 +27,8 @@ def hold_out(
         raise UserError(f"a validation share of {share} is not possible: give a number from 0 to below 1, e.g. 0.1")
     samples = np.sort(np.asarray(indices, dtype=np.int64))
     wanted = min(round(share * len(samples)), max(len(samples) - 1, 0))
+    if not wanted:
+        return samples, samples[:0]
     random = np.random.default_rng(stream_seed(seed, "validation", client))
     mine = np.zeros_like(samples) if labels is None else labels[samples]
     strata = [samples[mine == label] for label in np.unique(mine)]

@@ -3,13 +3,14 @@
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from fedshot.engines import lanes
 from fedshot.engines.here import train_jobs
 from fedshot.engines.job import Job, Place, Watch, WorkerLost
 from fedshot.engines.lanes import Crew, Lane
@@ -153,15 +154,32 @@ def test_a_client_that_runs_out_of_memory_alone_is_told_what_to_change(quick: Qu
 def test_a_client_that_runs_out_of_memory_beside_others_is_tried_again_later(quick: Quick, tmp_path: Path) -> None:
     jobs = jobs_of(quick("fafi"), tmp_path)
     crew = Crew(iter([]), CPU, lambda *_: None)
-    lanes = [Lane(CPU) for _ in range(3)]
-    for lane, job in zip(lanes, jobs, strict=True):
+    three = [Lane(CPU) for _ in range(3)]
+    for lane, job in zip(three, jobs, strict=True):
         lane.job = job
         crew.busy.append(lane)
-    assert crew.ended(lanes[1], torch.OutOfMemoryError("no room")) is None
+    assert crew.ended(three[1], torch.OutOfMemoryError("no room")) is None
     assert crew.limit == 2 and list(crew.again) == [jobs[1]]
-    crew.ended(lanes[0], ClientSummary(id=0, samples=40))
-    crew.ended(lanes[2], ClientSummary(id=2, samples=17))
+    crew.ended(three[0], ClientSummary(id=0, samples=40))
+    crew.ended(three[2], ClientSummary(id=2, samples=17))
     assert crew.staff() and [lane.job for lane in crew.busy] == [jobs[1]]
+
+
+def test_a_lane_gets_its_next_client_before_the_others_go_on(
+    quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[int] = []
+
+    def work(setting: Any, number: int, *rest: Any) -> Generator[bool, None, ClientSummary]:
+        for _ in range([1, 3, 2][number]):
+            done.append(number)
+            yield True
+        return ClientSummary(id=number, samples=2)
+
+    monkeypatch.setattr(lanes, "client_work", work)
+    jobs = jobs_of(quick("fafi"), tmp_path)
+    ended = [job.client for job, _ in lanes.train_in_lanes(iter(jobs), Place("cpu", lanes=2), lambda *_: None)]
+    assert done == [0, 1, 2, 1, 1, 2] and ended == [0, 1, 2]
 
 
 @pytest.mark.parametrize("workers", [1, 2])

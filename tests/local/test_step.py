@@ -9,8 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedshot.local import step
+from fedshot.local.counterparts import counterparts
+from fedshot.local.objective import Objective
 from fedshot.local.step import Training
-from fedshot.method import Client
+from fedshot.local.train import Bench
+from fedshot.method import Client, Views
 from fedshot.methods import METHODS
 from fedshot.setting import Setting, prepare
 from fedshot.spec import Spec
@@ -121,3 +125,56 @@ def test_a_still_model_is_apart_from_training(quick: Quick) -> None:
     now = training.client.model.state_dict()
     assert all(torch.equal(t, now[name]) for name, t in still.state_dict().items())
     assert not torch.equal(still.state_dict()["head.prototypes"], before["head.prototypes"])
+
+
+class Taking(Bench):
+    """Hands a training over to the next client on a CPU as well, where nothing is captured."""
+
+    def take(self, client: Client, objective: Objective, views: Views, spec: Spec) -> Training:
+        taken = super().take(client, objective, views, spec)
+        self._capture = lambda key, work: work()  # type: ignore[assignment]
+        return taken
+
+    def next(self, setting: Setting, number: int) -> tuple[Client, Training]:
+        client = setting.client(number, copy=self.copy)
+        assert isinstance(client, Client)
+        return client, self.take(client, setting.method.objective(client), setting.method.views, setting.spec)
+
+
+def test_a_model_that_no_training_used_serves_the_next_client(quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting, bench, walks = prepare(quick("etf_entropy")), Taking(), []
+
+    def counted(ours: Any, theirs: Any, met: Any) -> Any:
+        walks.append(type(ours).__name__)
+        return counterparts(ours, theirs, met)
+
+    monkeypatch.setattr(step, "counterparts", counted)
+    models = []
+    for number in (0, 1, 2, 1):
+        client, training = bench.next(setting, number)
+        models.append(client.model)
+        alone = advanced(begun(setting, number))
+        assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(advanced(training), alone, strict=True))
+    assert models[1] is models[2] is models[3] is not models[0]
+    assert walks == ["Classifier", "Objective", "Objective", "Objective"]  # the model is compared once
+    fresh = setting.initial_model.state_dict()
+    assert all(torch.equal(t, fresh[name]) for name, t in models[3].state_dict().items())
+
+
+def test_a_model_in_use_is_never_handed_out_again(quick: Quick) -> None:
+    setting, bench = prepare(quick("fafi")), Taking()
+    first, training = bench.next(setting, 1)
+    second, other = bench.next(setting, 0)  # 40 images do not fit where 33 were
+    assert training is not other and other.client.model is second.model
+    third, taken = bench.next(setting, 2)
+    assert taken is other and third.model not in (first.model, second.model)
+    elsewhere, _ = bench.next(prepare(quick("fafi", seed=2)), 2)
+    assert elsewhere.model is not third.model  # another run has another initial model
+
+
+def test_a_closure_is_looked_into_though_its_model_is_known(quick: Quick, tmp_path: Path) -> None:
+    (tmp_path / "counting.py").write_text(COUNTING)
+    setting, bench = prepare(quick(str(tmp_path / "counting.py"))), Taking()
+    _, training = bench.next(setting, 0)
+    assert bench.next(setting, 0)[1] is training
+    assert bench.next(setting, 1)[1] is not training

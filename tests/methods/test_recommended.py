@@ -42,6 +42,13 @@ def test_what_is_given_goes_before_settings_of_the_method(given: dict[str, Any],
     assert chosen(prepare(quick("recommended", **given)).spec) == {**SETTINGS, **given}
 
 
+@pytest.mark.parametrize(("images", "given", "batch"), [(10_000, None, 128), (2_000, None, 32), (10_000, 256, 256)])
+def test_batches_are_small_where_none_are_given(images: int, given: int | None, batch: int) -> None:
+    data = f"synthetic:images={images},test=10"
+    spec = make_spec(method="recommended", data=data, batch_size=given, encoder="cnn")
+    assert prepare(spec).spec.batch_size == batch
+
+
 def test_evaluation_points_leave_the_settings_of_the_method() -> None:
     spec = build_spec("recommended", {"epochs": 4, "lr": 0.02}, None, "every:2")
     assert spec.evaluate_at == (2, 4)
