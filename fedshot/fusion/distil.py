@@ -17,7 +17,7 @@ from torch import Tensor
 from fedshot.data.dataset import Labelled
 from fedshot.errors import UserError
 from fedshot.fusion.average import average_states, first_logits
-from fedshot.fusion.imagined import images_from_statistics, noise_images
+from fedshot.fusion.imagined import images_from_statistics, noise_images, procedural_images
 from fedshot.fusion.interview import Interview
 from fedshot.fusion.outputs import Outputs
 from fedshot.fusion.rule import Fusion, Member, Predictor
@@ -33,7 +33,7 @@ from fedshot.models.copies import copy_of
 from fedshot.options import AboveZero, NotNegative
 from fedshot.task import Task
 
-Images = Literal["public", "noise", "statistics"]
+Images = Literal["public", "noise", "procedural", "statistics"]
 Start = Literal["average", "largest"]
 
 
@@ -47,11 +47,12 @@ def distilled(
     start: Start = "average",
     student: ServerTraining = ServerTraining(passes=40, cosine=True),
 ) -> Fusion:
-    """One model, taught by another rule's ensemble on public images, on noise, or on images drawn from statistics.
+    """One model, taught by another rule's ensemble on public images, or on images that the server makes for itself.
 
     L = T^2 KL( softmax(t'/T) || softmax(z/T) ) + alignment (1 - cos(h, g)),  t' = t - calibrate log prior,
     for the teacher's scores t and the mean g of its models' unit features; z and h are the student's. `count` is how
-    many images of noise or from statistics are made. Options of the teacher follow its name, with ; between them.
+    many it makes: noise, overlapping shapes (procedural), or draws from statistics of pixels. Options of the teacher
+    follow its name, with ; between them.
     """
     from fedshot.fusion import make_fusion  # whose table holds this rule
 
@@ -69,8 +70,8 @@ def distilled(
         shares = _shares(ensemble, members) if alignment > 0 else None
         data = _lesson(ensemble, seen, task, calibrate * _log_prior(members), temperature, shares)
         objective = _objective(task.classes, temperature, alignment)
-        # a view of noise is other noise, of which the teacher has said nothing
-        course = replace(task, augmentation="none") if images == "noise" else task
+        # a view of what shows nothing is another image, of which the teacher has said nothing
+        course = replace(task, augmentation="none") if images in ("noise", "procedural") else task
         try:
             model = trained_at_server(_started(start, members), data, course, objective, Views(augmented=1), student)
         except TrainingDiverged as end:
@@ -93,12 +94,14 @@ def _images(kind: Images, count: int, members: Sequence[Member], task: Task) -> 
     device = next(members[0].model.parameters()).device
     if kind == "noise":
         return noise_images(count, task).to(device)
+    if kind == "procedural":
+        return procedural_images(count, task).to(device)
     if kind == "statistics":
         return images_from_statistics(count, members, task).to(device)
     if task.public is None:
         raise UserError(
             "distilled: images=public needs public images, and this run has none: run again with --public 0.1, or "
-            "distil on images=noise or images=statistics"
+            "distil on images=procedural or images=statistics"
         )
     return task.public.data.images
 

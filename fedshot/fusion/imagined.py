@@ -1,4 +1,4 @@
-"""Images that a server makes for itself where it has none: noise, or draws from what clients told of their pixels."""
+"""Images that a server makes for itself where it has none: noise, shapes, or draws from what clients told."""
 
 from collections.abc import Sequence
 
@@ -9,14 +9,27 @@ from torch.nn import functional
 from fedshot.errors import UserError
 from fedshot.fusion.rule import Member
 from fedshot.local.pixels import FEWEST
+from fedshot.models.procedural import dead_leaves
 from fedshot.seeds import stream
 from fedshot.task import Task, channels
+
+_AT_ONCE = 2000  # procedural images
 
 
 def noise_images(count: int, task: Task) -> Tensor:
     """Gaussian pixels with the mean and the deviation of the task's channels, (count, channels, H, W) uint8."""
     noise = torch.randn(count, *task.shape, generator=stream(task.seed, "imagined", "noise"))
     return _stored(channels(task.mean, noise.device) + channels(task.std, noise.device) * noise)
+
+
+def procedural_images(count: int, task: Task) -> Tensor:
+    """Overlapping shapes of random colours, (count, channels, H, W) uint8."""
+    number, height, width = task.shape
+    draws, parts = stream(task.seed, "imagined", "procedural"), list[Tensor]()
+    for start in range(0, count, _AT_ONCE):
+        square = dead_leaves(min(_AT_ONCE, count - start), max(height, width), number, draws)
+        parts.append(_stored(square[:, :, :height, :width]))
+    return torch.cat(parts)
 
 
 def images_from_statistics(count: int, members: Sequence[Member], task: Task) -> Tensor:

@@ -14,7 +14,7 @@ from fedshot.errors import UserError
 from fedshot.evaluate import score
 from fedshot.fusion import Member, Predictor, distil, make_fusion
 from fedshot.fusion.distil import Images, _lesson, _log_prior, _shares
-from fedshot.fusion.imagined import images_from_statistics, noise_images
+from fedshot.fusion.imagined import images_from_statistics, noise_images, procedural_images
 from fedshot.fusion.interview import Interview
 from fedshot.local import losses
 from fedshot.local.pixels import FEWEST, class_pixels
@@ -78,7 +78,7 @@ def test_the_student_imitates_its_teacher(members: tuple[Member, ...], task: Tas
     assert accuracy["student"] > 0.9 * accuracy["teacher"]
 
 
-@pytest.mark.parametrize("images", ["public", "noise", "statistics"])
+@pytest.mark.parametrize("images", ["public", "noise", "procedural", "statistics"])
 def test_every_kind_of_images_teaches_something_and_the_same_twice(
     images: Images, members: tuple[Member, ...], task: Task
 ) -> None:
@@ -213,6 +213,15 @@ def test_images_from_statistics_look_like_the_class_that_they_are_drawn_from(
         assert int((means - drawn).norm(dim=1).argmin()) == c
 
 
+def test_procedural_images_are_drawn_by_the_seed_and_cut_to_size(task: Task) -> None:
+    wide = replace(task, shape=(3, 6, 9))
+    images = procedural_images(2_003, wide)
+    assert images.shape == (2_003, 3, 6, 9) and images.dtype == torch.uint8
+    assert len(images.flatten(1).unique(dim=0)) == 2_003  # no part repeats another
+    assert torch.equal(images, procedural_images(2_003, wide))
+    assert not torch.equal(images, procedural_images(2_003, replace(wide, seed=wide.seed + 1)))
+
+
 def test_noise_has_the_moments_of_the_task(task: Task) -> None:
     grey = replace(task, shape=(3, 16, 16), mean=(0.4, 0.5, 0.6), std=(0.1, 0.1, 0.05))
     noise = noise_images(100, grey).float() / 255
@@ -245,7 +254,7 @@ def test_bad_input_is_told_before_anything_is_trained(members: tuple[Member, ...
         make_fusion("distilled:teacher=featrues")
     with pytest.raises(UserError, match="batch_moments reads statistics of the test images"):
         prepare(quick("distilled", {"teacher": "batch_moments"}))
-    with pytest.raises(UserError, match=r"public \| noise \| statistics"):
+    with pytest.raises(UserError, match=r"public \| noise \| procedural \| statistics"):
         make_fusion("distilled:images=dreams")
     with pytest.raises(UserError, match=r"this run has none: run again with --public 0\.1"):
         taught(BRIEF, members, replace(task, public=None))
