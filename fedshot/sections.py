@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedshot.local.common import common_statistics
-from fedshot.local.confidence import class_confidence
+from fedshot.local.confidence import class_confidence, temperature
 from fedshot.local.familiarity import (
     class_counts,
     class_means,
@@ -171,6 +171,18 @@ def _impossible_turned_familiarity(content: Mapping[str, Tensor], held: Tensor) 
     return None if shrunk_root(covariance)[1] else "covariance is not the covariance of anything"
 
 
+def _temperature(evidence: Evidence) -> dict[str, Tensor] | None:
+    logits, labels = evidence.held_out_logits, evidence.held_out_labels
+    if logits is None or labels is None:
+        return None
+    held = class_counts(evidence.labels, evidence.classes) > 0
+    return {"temperature": temperature(logits, labels, held)}
+
+
+def _impossible_temperature(content: Mapping[str, Tensor], held: Tensor) -> str | None:
+    return None if content["temperature"] > 0 else "temperature is 0 or less"
+
+
 def _common(evidence: Evidence) -> dict[str, Tensor]:
     width = _common_width(evidence.sizes)
     return common_statistics(evidence.images, evidence.labels, evidence.classes, width, evidence.mirrored)
@@ -206,5 +218,6 @@ ROUTING: dict[str, Section] = {
         _impossible_turned_familiarity,
         types={"covariance": torch.float16},
     ),
+    "temperature": Section(_temperature, lambda s: {"temperature": (1,)}, _impossible_temperature),
     "common": Section(_common, _common_layout, _impossible_common, types={"root": torch.float16}),
 }

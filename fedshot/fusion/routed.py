@@ -39,33 +39,37 @@ def common(shrink: NotNegative = 0.003, confidence: NotNegative = 0.5) -> Fusion
 def routed(
     sharpness: NotNegative = 1.5,
     confidence: NotNegative = 0.15,
-    share: NotNegative = 0.25,
+    share: NotNegative = 0.5,
     shrink: NotNegative = 0.003,
 ) -> Fusion:
     """Each client counts by how likely its classes are by common features, and by how familiar the image is to it.
 
     g(c|x) is the posterior of the rule `common`; r_k(x) = sum_c g(c|x) n_kc / sum_j n_jc, how likely it is that client
     k holds such an image; z_k(x) the logarithm of the distance to the client's nearest class mean, averaged over the
-    turns of the image, standardised by the client's held-out images. With w_k proportional to r_k exp(-sharpness z_k),
-    score_y = log sum_k w_k p_k(y|x) + share · log g(y|x).
+    turns of the image, standardised by the client's held-out images; p_k(y|x) proportional to exp(l_ky / T_k) over the
+    client's classes, T_k its temperature. With w_k proportional to r_k exp(-sharpness z_k) and q_k to the root of p_k,
+    score_y = 2 log sum_k w_k q_k(y|x) + share · log g(y|x).
     """
 
     def fuse(members: Sequence[Member], task: Task) -> Predictor:
         discriminants = Discriminants.of(members, shrink)
         familiar = [TurnedFamiliar.of(member, discriminants.device) for member in members]
         holders = class_counts(members).to(discriminants.device)  # (K, C), columns add up to 1
+        temperatures = torch.stack([m.upload.section("temperature")["temperature"] for m in members]).to(holders)
+        foreign = torch.stack([~known.held for known in familiar])[:, None]  # (K, 1, C)
 
         def combine(outputs: Outputs) -> Tensor:
             log_g = discriminants.log_posterior(_seen(outputs), confidence)  # (N, C)
             z = torch.stack([known.surprise(f) for known, f in zip(familiar, outputs.features, strict=True)])  # (K, N)
             log_r = (log_g.exp() @ holders.T).clamp(min=_TINY).log().T
             w = torch.softmax(log_r - sharpness * z, dim=0)
-            answer = (w[:, :, None] * outputs.logits.softmax(2)).sum(0)
-            return answer.clamp(min=_TINY).log() + share * log_g
+            roots = (outputs.logits / (2 * temperatures[:, None])).masked_fill(foreign, -torch.inf).softmax(2)
+            answer = (w[:, :, None] * roots).sum(0)
+            return 2 * answer.clamp(min=_TINY).log() + share * log_g
 
         return Predictor(models_of(members), combine, look=_look(members, task))
 
-    return Fusion("routed", fuse, needs=("weights", "common", "turned_familiarity"), held_out=True)
+    return Fusion("routed", fuse, needs=("weights", "common", "turned_familiarity", "temperature"), held_out=True)
 
 
 class Discriminants:

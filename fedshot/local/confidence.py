@@ -1,9 +1,14 @@
-"""How sure a client is of each class that it holds."""
+"""How sure a client is of each class that it holds, and how sure it may be."""
+
+import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fedshot.local.familiarity import class_counts, class_means
+
+_TEMPERATURES = torch.logspace(-2, 1, 97)  # 7 % apart
 
 
 def class_confidence(logits: Tensor, labels: Tensor, held: Tensor) -> Tensor:
@@ -24,3 +29,28 @@ def class_confidence(logits: Tensor, labels: Tensor, held: Tensor) -> Tensor:
     there = class_counts(labels, len(held)) > 0
     means = class_means(own, labels, len(held))[:, 0]
     return torch.where(there, means, own.mean()).masked_fill(~held, 0).clamp(max=1)  # a mean of ones may round up
+
+
+def temperature(logits: Tensor, labels: Tensor, held: Tensor) -> Tensor:
+    """T for which softmax(logits / T) over the held classes is most likely right, Guo et al. 2017 (arXiv:1706.04599).
+
+    The maximum of the posterior, (1,), with log T ~ N(0, 1) before anything is seen: few images do not say how sure a
+    model may be. Images of classes that are not held are left out.
+
+    Args:
+        logits: of held-out images, (M, C).
+        labels: their classes, (M,).
+        held: which classes the client was trained on, (C,) bool.
+
+    >>> sure = torch.tensor([[8.0, 0.0]] * 100)
+    >>> labels = torch.tensor([0] * 73 + [1] * 27)  # right as often as logits of 1 and 0 say
+    >>> temperature(sure, labels, torch.tensor([True, True])).round(decimals=1)
+    tensor([7.5000])
+    """
+    known = held[labels]
+    allowed = logits.masked_fill(~held, -torch.inf)
+    costs = []
+    for t in _TEMPERATURES.tolist():
+        each = functional.cross_entropy(allowed / t, labels, reduction="none")
+        costs.append(torch.where(known, each, 0).sum() + math.log(t) ** 2 / 2)
+    return _TEMPERATURES.to(logits.device)[torch.stack(costs).argmin()][None]

@@ -36,6 +36,7 @@ SECTIONS: dict[str, Tells] = {
         "mean features of classes in every turn of their images, and their covariance",
         "which classes are held (the others are zeros)",
     ),
+    "temperature": Tells("how sure the model may be of itself, from images that were held out"),
     "common": Tells(
         "mean of fixed features of each class, and their covariance: of a class with one image that image's features",
         "which classes are held (the others are zeros)",

@@ -200,18 +200,21 @@ def test_routed_is_its_formula(
             h = [unit(member.model.encoder(view)).double().numpy()[0] for view in turned]
             prototypes = member.model.head.get_parameter("prototypes").double().numpy()
             z = np.array([np.mean([h[t] @ prototypes[4 * c + t] for t in range(4)]) for c in range(10)])
-            answers.append(np.exp(z) / np.exp(z).sum())
+            held = counts[k] > 0
+            t = member.upload.section("temperature")["temperature"].item()
+            roots = np.sqrt(np.where(held, np.exp(z / t), 0) / np.exp(z / t)[held].sum())
+            answers.append(roots / roots.sum())
             r = sum(g[n, c] * counts[k, c] / counts[:, c].sum() for c in range(9))
             weights[n, k] = r * np.exp(-sharpness * surprise(member, np.stack(h)))
         weights[n] /= weights[n].sum()
-        expected[n] = sum(w * p for w, p in zip(weights[n], answers, strict=True)) * g[n] ** share
+        expected[n] = sum(w * p for w, p in zip(weights[n], answers, strict=True)) ** 2 * g[n] ** share
     predictor = make_fusion(f"routed:sharpness={sharpness},confidence={confidence},share={share}")
     found = predictor.fuse(members, of_characters)(images).exp()
     assert weights.std(1).max() > 0.1  # the clients do differ
     if share:  # a class that nobody holds: as good as nothing
         assert (found[:, 9] < 0.01 * found.amax(1)).all()
     found, expected = found[:, :9], expected[:, :9]
-    close(found / found.sum(1, keepdim=True), expected / expected.sum(1, keepdims=True), atol=2e-3)
+    close(found / found.sum(1, keepdim=True), expected / expected.sum(1, keepdims=True), atol=5e-3)
 
 
 def test_only_who_holds_a_class_is_asked_about_it(members: list[Member], seen: Tensor, of_characters: Task) -> None:
@@ -223,7 +226,8 @@ def test_only_who_holds_a_class_is_asked_about_it(members: list[Member], seen: T
     features = unit(torch.randn(3, int(sure.sum()), 4, 512, generator=noise)).flatten(2) / 2
     logits = torch.randn(3, int(sure.sum()), 10, generator=noise)
     said = replace(outputs_of([], seen), features=features, logits=logits, seen=seen[sure])
-    torch.testing.assert_close(predictor.combine(said).exp(), logits[2].softmax(1))
+    own = logits[2][:, [1, 8]] / members[2].upload.section("temperature")["temperature"]
+    torch.testing.assert_close(predictor.combine(said).softmax(1)[:, [1, 8]], own.softmax(1))
 
 
 def test_a_class_that_nobody_holds_is_never_the_answer(
@@ -274,7 +278,7 @@ def test_a_look_sees_the_pixels_whatever_the_size_of_a_group(
 
 def test_rules_say_what_they_need() -> None:
     rules = [make_fusion(text) for text in ("common", "routed")]
-    assert [rule.needs for rule in rules] == [("common",), ("weights", "common", "turned_familiarity")]
+    assert [rule.needs for rule in rules] == [("common",), ("weights", "common", "turned_familiarity", "temperature")]
     assert [rule.held_out for rule in rules] == [False, True]
 
 
@@ -284,7 +288,8 @@ def test_a_client_with_too_few_held_out_images_sends_no_familiarity_and_is_told(
 ) -> None:
     train, held_out = parts[0]
     short = make_member(0, train, held_out[torch.arange(held_back)] if held_back else None, of_characters)
-    assert short.upload.sections == members[0].upload.sections - {"turned_familiarity"}
+    lost = {"turned_familiarity", *(["temperature"] if not held_back else [])}
+    assert short.upload.sections == members[0].upload.sections - lost
     said = lacking_section([short, *members[1:]], make_fusion("routed"))
     assert said == "client 0 sent no turned_familiarity: fuse the others by --without 0"
     assert lacking_section([short], make_fusion("routed")) == (
