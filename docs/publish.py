@@ -56,14 +56,19 @@ def catalogue(root: Path) -> Catalogue:
 def pages(root: Path = ROOT) -> dict[Path, str]:
     """Every page that shows kept records, as its text should be."""
     asked, texts = catalogue(root), dict[Path, str]()
+
+    def text_of(page: Path) -> str:
+        return texts.get(page) or page.read_text(encoding="utf-8")
+
     for name, entry in asked.tables.items():
         page = root / "docs" / entry.page
-        text = texts.get(page) or page.read_text(encoding="utf-8")
-        texts[page] = between(text, f"results:{name}", f"/results:{name}", KINDS[entry.kind](entry, root / "results"))
+        texts[page] = between(
+            text_of(page), f"results:{name}", f"/results:{name}", KINDS[entry.kind](entry, root / "results")
+        )
     compared = [compared_in(asked.tables[name], root / "results") for name in asked.numbers]
     for method in METHODS:
         page = root / "docs" / "methods" / f"{method}.md"
-        texts[page] = between(page.read_text(encoding="utf-8"), f"number:{method}", "/number", number(method, compared))
+        texts[page] = between(text_of(page), f"number:{method}", "/number", number(method, compared))
     return texts
 
 

@@ -53,4 +53,4 @@ def temperature(logits: Tensor, labels: Tensor, held: Tensor) -> Tensor:
     for t in _TEMPERATURES.tolist():
         each = functional.cross_entropy(allowed / t, labels, reduction="none")
         costs.append(torch.where(known, each, 0).sum() + math.log(t) ** 2 / 2)
-    return _TEMPERATURES.to(logits.device)[torch.stack(costs).argmin()][None]
+    return _TEMPERATURES.to(logits.device, non_blocking=True).index_select(0, torch.stack(costs).argmin()[None])
