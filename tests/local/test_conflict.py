@@ -116,3 +116,9 @@ def test_records_are_the_same_with_and_without_them(
     monkeypatch.setattr("fedshot.local.step.comparable", lambda objective: False)
     without = run(quick("etf"))
     assert without.result_sha256 == with_them.record.result_sha256
+
+
+def test_short_epochs_are_compared_now_and_then(quick: Quick, finished: FinishedRun) -> None:
+    rows = finished(quick("etf", epochs=10, evaluate_at=())).rows(0)
+    told = [row["epoch"] for row in rows if row["gradient_cosine_head"] is not None]
+    assert told == [1, 3, 5, 7, 9, 10]  # at least five times, and no cosine stands twice

@@ -141,6 +141,18 @@ class Taking(Bench):
         return client, self.take(client, setting.method.objective(client), setting.method.views, setting.spec)
 
 
+def test_a_model_that_is_handed_on_is_the_initial_one_whatever_was_done_to_it(quick: Quick) -> None:
+    setting, bench = prepare(quick("fafi")), Taking()
+    bench.next(setting, 0)
+    client, _ = bench.next(setting, 1)
+    with torch.no_grad():
+        client.model.head.get_parameter("prototypes").zero_()
+    handed_on, _ = bench.next(setting, 2)
+    assert handed_on.model is client.model
+    fresh = setting.initial_model.state_dict()
+    assert all(torch.equal(t, fresh[name]) for name, t in handed_on.model.state_dict().items())
+
+
 def test_a_model_that_no_training_used_serves_the_next_client(quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
     setting, bench, walks = prepare(quick("etf_entropy")), Taking(), []
 
