@@ -16,7 +16,7 @@ TOLD: Mapping[int, tuple[float, str]] = {  # λ of client 3 of V12, and the accu
 }
 EXPLODES = 10.0  # how far V12's λ grows at least
 GAMMA = 1e-5
-FULL = told_setting("svhn", ROUNDS, ROUNDS)
+FULL = told_setting("svhn", ROUNDS, sorted({*(number + 1 for number in TOLD), *range(5, ROUNDS + 1, 5)}))
 
 
 def runs(scale: Scale) -> dict[str, Spec]:

@@ -21,7 +21,7 @@ LAMBDA: Mapping[int, tuple[float, ...]] = {  # of V10, clients 0 to 4
 }
 CLEARLY = 0.02  # a difference of accuracy beyond what one seed moves on its own, roughly
 NEAR = 0.35  # how far from its equilibrium a lambda may be that follows it
-FULL = told_setting("cifar10", ROUNDS, ROUNDS)
+FULL = told_setting("cifar10", ROUNDS, range(10, ROUNDS + 1, 10))
 
 
 def runs(scale: Scale) -> dict[str, Spec]:

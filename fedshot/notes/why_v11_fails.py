@@ -32,7 +32,7 @@ LAMBDA = {  # of client 0 and of client 1 after each round
 SEVERAL_FOLD = 3.0  # how far λ grows at least
 LITTLE = 0.25  # of what a does, on a logarithmic scale, may be left in a·λ
 MIDDLE = (0.25, 0.85)  # of the run: before it λ looks for its place, after it the sigmas cannot follow any more
-FULL = told_setting("cifar100", 10 * ROUNDS, ROUNDS)
+FULL = told_setting("cifar100", 10 * ROUNDS, range(10, 10 * ROUNDS + 1, 10))
 
 
 def runs(scale: Scale) -> dict[str, Spec]:
