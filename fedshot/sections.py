@@ -6,6 +6,7 @@ A fusion rule names the sections that it reads. A method whose clients send some
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -57,6 +58,16 @@ class Evidence:
     def classes(self) -> int:
         return self.sizes.classes
 
+    @cached_property
+    def held(self) -> Tensor:
+        """Which classes the client has images of, (C,) bool."""
+        return class_counts(self.labels, self.classes) > 0
+
+    @cached_property
+    def class_means(self) -> Tensor:
+        """Mean raw feature of each class, (C, d)."""
+        return class_means(self.features, self.labels, self.classes)
+
 
 @dataclass(frozen=True)
 class Section:
@@ -79,7 +90,7 @@ def _moments(evidence: Evidence) -> dict[str, Tensor]:
 
 
 def _class_means(evidence: Evidence) -> dict[str, Tensor]:
-    return {"means": class_means(evidence.features, evidence.labels, evidence.classes)}
+    return {"means": evidence.class_means}
 
 
 def _familiarity(evidence: Evidence) -> dict[str, Tensor] | None:
@@ -93,8 +104,7 @@ def _class_confidence(evidence: Evidence) -> dict[str, Tensor]:
     logits, labels = evidence.held_out_logits, evidence.held_out_labels
     if logits is None or labels is None:
         logits, labels = evidence.logits, evidence.labels
-    held = class_counts(evidence.labels, evidence.classes) > 0
-    return {"confidence": class_confidence(logits, labels, held)}
+    return {"confidence": class_confidence(logits, labels, evidence.held)}
 
 
 def _class_pixels(evidence: Evidence) -> dict[str, Tensor]:
@@ -175,8 +185,7 @@ def _temperature(evidence: Evidence) -> dict[str, Tensor] | None:
     logits, labels = evidence.held_out_logits, evidence.held_out_labels
     if logits is None or labels is None:
         return None
-    held = class_counts(evidence.labels, evidence.classes) > 0
-    return {"temperature": temperature(logits, labels, held)}
+    return {"temperature": temperature(logits, labels, evidence.held)}
 
 
 def _impossible_temperature(content: Mapping[str, Tensor], held: Tensor) -> str | None:

@@ -13,7 +13,6 @@ from fedshot.errors import UploadRefused, UserError
 from fedshot.evaluate import Metrics, evaluate
 from fedshot.fusion import FUSIONS, Fusion, Member, Predictor, make_fusion
 from fedshot.fusion.memory import KEPT_BYTES, Budget
-from fedshot.local.statistics import sizes_of
 from fedshot.models import Classifier
 from fedshot.models.copies import copy_of, frozen_copy
 from fedshot.privacy.counts import check_counts, check_told, lost, sections_told, told_spec
@@ -81,11 +80,10 @@ class Reception:
         self._setting, self._needs = setting, needs
         self._blank = frozen_copy(setting.initial_model)
         self._expected = {name: t.to("meta") for name, t in self._blank.state_dict().items()}
-        self._sizes = sizes_of(self._blank, setting.task)
         images = _MOST_OWN if setting.own else len(setting.data.train)
         told = sections_told(setting.method.statistics, setting.spec)
         self._known = {name: setting.method.statistics[name] for name in told}
-        self._limit = size_limit(self._expected, self._sizes, images, setting.method.statistics)
+        self._limit = size_limit(self._expected, setting.sizes, images, setting.method.statistics)
         noise = torch.randn(2, *setting.task.shape, generator=stream(setting.task.seed, "probe"))
         self._noise = noise.to(setting.device)
         self._budget = Budget(KEPT_BYTES[setting.device.type])
@@ -100,7 +98,7 @@ class Reception:
         if len(upload.header.class_counts) != classes:
             raise UploadRefused(f"{len(upload.header.class_counts)} class counts for {classes} classes")
         check_told(upload.header.counts, self._setting.spec)
-        validate(upload, self._expected, self._sizes, self._needs, self._known)
+        validate(upload, self._expected, self._setting.sizes, self._needs, self._known)
         model, stored = self._load(upload), upload.stored(file, message)
         if not self._answers(model):
             raise UploadRefused("its model answers with values that are not finite")

@@ -18,6 +18,7 @@ from fedshot.data.public import NO_PUBLIC, PublicPart, open_public
 from fedshot.errors import UserError, unknown
 from fedshot.fusion import FUSIONS, Fusion, make_fusion
 from fedshot.local.arrival import to_device
+from fedshot.local.statistics import sizes_of
 from fedshot.method import Client, Method, Opening
 from fedshot.methods import METHODS, canonical, factory_of
 from fedshot.models import ENCODERS, Classifier, default_encoder
@@ -26,6 +27,7 @@ from fedshot.options import bind, options_of, resolve
 from fedshot.partition import Partition, hold_out, split
 from fedshot.partition.own import OWN, unknown_to_server
 from fedshot.privacy.check import check_objective, check_privacy
+from fedshot.sections import Sizes
 from fedshot.spec import Spec, make_spec
 from fedshot.task import Task
 
@@ -103,6 +105,11 @@ class Setting:
             if parameter.ndim == 4:  # convolutions are faster in this order of memory, on CPUs and GPUs
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         return model
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """What the shapes of an upload's sections follow from."""
+        return sizes_of(self.initial_model, self.task)
 
     def rehearse(self) -> None:
         """Builds what only training would build, so that a wrong option is told before anything is written."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
+import numpy as np
 import torch
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 from safetensors import SafetensorError
@@ -177,7 +178,9 @@ def make_upload(header: Header, sections: Mapping[str, Mapping[str, Tensor]]) ->
 
 def _bytes_of(tensor: Tensor) -> memoryview:
     """The content of a dense tensor on the CPU, as it lies in memory."""
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
+    if tensor.dtype == torch.bfloat16:  # which numpy does not know
+        tensor = tensor.view(torch.int16)
+    return tensor.contiguous().numpy().reshape(-1).view(np.uint8).data
 
 
 def size_limit(

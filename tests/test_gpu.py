@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from fedshot.engines.job import Watch
 from fedshot.experiment import Execution, run
-from fedshot.local.statistics import encode, nearest_mean_agreement
+from fedshot.local.statistics import encode, evidence_of, nearest_mean_agreement
+from fedshot.local.telemetry import Row
 from fedshot.local.train import Bench, steps
 from fedshot.local.work import departure_of
 from fedshot.method import Client
@@ -64,26 +65,30 @@ def test_a_client_that_takes_over_captured_steps_is_what_it_is_alone(optimizer: 
     setting = prepare(spec, None, "cuda:0")
     shared, taken_over = Bench(), []
 
-    def copied(model: Classifier | None) -> dict[str, Tensor]:
-        return {k: t.clone() for k, t in model.state_dict().items()} if model else {}
-
     def trained(number: int, bench: Bench) -> dict[str, Tensor]:
         client = setting.client(number)
         assert isinstance(client, Client)
-        end: list[dict[str, Tensor]] = []
+        end: dict[str, Tensor] = {}
+
+        def at_epoch(epoch: int, model: Classifier | None, row: Row) -> None:
+            if model is not None:
+                end.update({name: tensor.clone() for name, tensor in model.state_dict().items()})
+                eager = encode(client, model, client.train)
+                assert (bench.features(client, model) - eager).abs().max() < 1e-2 * eager.abs().max()
+
         with torch.cuda.stream(torch.cuda.Stream()):
             for _ in steps(
                 client,
                 setting.method.objective(client),
                 setting.method.views,
                 setting.spec,
-                lambda epoch, model, row: end.append(copied(model)),
+                at_epoch,
                 bench,
             ):
                 pass
             taken_over.append(bench._training is not None and bench._training.client.model is not client.model)
         torch.cuda.synchronize()
-        return end[-1]
+        return end
 
     for number in range(3):
         torch.cuda.synchronize()
@@ -104,10 +109,9 @@ def test_the_host_waits_for_nothing_between_two_clients(quick: Quick) -> None:
         client = setting.client(0, copy=Bench().copy)
         assert isinstance(client, Client)
         still = frozen_copy(client.model)
-        features = encode(client, still, client.train)
-        assert nearest_mean_agreement(client, still, features) is not None
-        sections = setting.method.statistics
-        return departure_of(setting, client, still, sections, features=features)
+        evidence = evidence_of(client, still, setting.sizes)
+        nearest_mean_agreement(evidence)
+        return departure_of(setting, client, still, setting.method.statistics, evidence=evidence)
 
     between()  # what is made once may wait
     torch.cuda.set_sync_debug_mode("error")

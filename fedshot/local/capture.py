@@ -31,7 +31,7 @@ class Capture:
         self._met: set[Hashable] = set()
         self._pool = torch.cuda.graph_pool_handle()  # graphs that never run at the same time share their memory
 
-    def __call__(self, key: Hashable, work: Callable[[], None]) -> None:
+    def __call__(self, key: Hashable, work: Callable[[], object]) -> None:
         """Runs the work; raises CaptureRefused if it cannot be captured."""
         if key not in self._met:
             self._met.add(key)
@@ -41,7 +41,7 @@ class Capture:
             self._graphs[key] = self._recorded(work)
         self._graphs[key].replay()
 
-    def _recorded(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    def _recorded(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
         graph, state = torch.cuda.CUDAGraph(), self._generator.get_state()
         graph.register_generator_state(self._generator)
         try:

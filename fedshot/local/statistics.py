@@ -6,40 +6,40 @@ import torch
 from torch import Tensor
 
 from fedshot.data.dataset import Labelled
-from fedshot.local.arrival import to_device
-from fedshot.local.familiarity import class_means
 from fedshot.method import Client
 from fedshot.models import Classifier
 from fedshot.sections import Evidence, Section, Sizes
 from fedshot.task import Task
 
-_CHUNK = 512  # images encoded at once
+CHUNK = 512  # images encoded at once
 
 
-def statistics(
-    client: Client, model: Classifier, known: Mapping[str, Section], features: Tensor | None = None
-) -> dict[str, dict[str, Tensor]]:
-    """The given sections, from the client's own images without augmentation; those that this client can have.
+@torch.no_grad()
+def evidence_of(client: Client, model: Classifier, sizes: Sizes, features: Tensor | None = None) -> Evidence:
+    """What the client's own images are to its model, without augmentation.
 
     Args:
         model: a copy of the trained model in evaluation mode; it is only read.
         features: of the training images, (N, d), where they are known already.
     """
-    if not known:
-        return {}
     features = encode(client, model, client.train) if features is None else features
     held_out = encode(client, model, client.validation) if client.validation else None
-    evidence = Evidence(
+    return Evidence(
         features,
         client.train.labels,
         held_out,
-        sizes_of(model, client.task),
+        sizes,
         logits=model.logits(features),
         held_out_logits=None if held_out is None else model.logits(held_out),
         held_out_labels=client.validation.labels if client.validation else None,
         images=client.train.images,
         mirrored=client.augmentation == "natural",
     )
+
+
+@torch.no_grad()
+def statistics(evidence: Evidence, known: Mapping[str, Section]) -> dict[str, dict[str, Tensor]]:
+    """The given sections, those that this client can have."""
     made = {name: section.make(evidence) for name, section in known.items()}
     return {name: content for name, content in made.items() if content is not None}
 
@@ -57,22 +57,14 @@ def encode(client: Client, model: Classifier, data: Labelled) -> Tensor:
 
 
 @torch.no_grad()
-def nearest_mean_agreement(client: Client, model: Classifier, features: Tensor) -> Tensor | None:
+def nearest_mean_agreement(evidence: Evidence) -> Tensor:
     """NC4, Papyan et al. 2020 (arXiv:2008.08186): how often model and nearest class mean decide the same.
 
     A 0-dim number of the client's training images, without augmentation; in the terminal phase of training it tends to
-    all of them. None for a client of one class.
-
-    Args:
-        features: of the training images, (N, d).
+    all of them. It says nothing about a client of one class.
     """
-    labels = client.train.labels
-    held = to_device(torch.tensor(client.class_counts).nonzero().flatten(), labels.device)  # (C_k,)
-    if len(held) < 2:
-        return None
-    means = class_means(features, labels, client.task.classes)[held]
-    nearest = held[torch.cdist(features, means).argmin(1)]
-    return (model.logits(features).argmax(1) == nearest).sum()
+    distances = torch.cdist(evidence.features, evidence.class_means).masked_fill(~evidence.held, torch.inf)
+    return (evidence.logits.argmax(1) == distances.argmin(1)).sum()
 
 
 @torch.no_grad()
@@ -84,5 +76,5 @@ def accuracy(client: Client, model: Classifier, data: Labelled) -> float:
 
 def chunks(data: Labelled) -> Iterator[Labelled]:
     """Pieces small enough to encode at once."""
-    for start in range(0, len(data), _CHUNK):
-        yield Labelled(data.images[start : start + _CHUNK], data.labels[start : start + _CHUNK])
+    for start in range(0, len(data), CHUNK):
+        yield Labelled(data.images[start : start + CHUNK], data.labels[start : start + CHUNK])

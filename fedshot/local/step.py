@@ -13,7 +13,7 @@ from fedshot.local.half import HalfWeights
 from fedshot.local.objective import Objective, Step
 from fedshot.local.optimise import clip_gradients, make_optimiser, parameter_groups, set_rates
 from fedshot.local.sampling import balanced_order
-from fedshot.local.telemetry import EpochLog
+from fedshot.local.telemetry import MOST_EPOCHS, EpochLog
 from fedshot.local.views import draw
 from fedshot.method import Client, Views
 from fedshot.models import Classifier
@@ -21,6 +21,8 @@ from fedshot.models.copies import frozen_copy
 from fedshot.models.turned import turn_at_random
 from fedshot.seeds import stream, stream_seed
 from fedshot.spec import Spec
+
+_IMAGES_AHEAD = 1024  # that a GPU is told the order of at once, where an epoch has fewer
 
 
 class Training:
@@ -40,8 +42,9 @@ class Training:
         self.log = EpochLog(client.model, self.objective)
         self.comparable = comparable(objective)
         self.images, self.labels, self.targets = client.train.images, client.train.labels, client.train.targets
-        self.order = torch.zeros_like(self.labels)
-        self.place = torch.zeros((), dtype=torch.int64, device=device)  # in the order of this epoch
+        room = max(len(self.labels), _IMAGES_AHEAD if device.type == "cuda" else 0)
+        self.order = torch.zeros(room, dtype=torch.int64, device=device)  # of one epoch after the other
+        self.place = torch.zeros((), dtype=torch.int64, device=device)  # in the order
         self.done = torch.zeros((), dtype=torch.float64, device=device)  # steps
         self.total = torch.ones_like(self.done)
         self.progress = torch.zeros((), device=device)
@@ -65,17 +68,24 @@ class Training:
         self.draws = torch.Generator(self.draws.device)
         self.draws.set_state(state)
 
-    def shuffle(self) -> None:
-        """A fresh order of the images, each once or every class equally often, from its first."""
-        samples = len(self.client.train)
-        if self.views.balanced:
-            order = balanced_order(self.client.train.labels.cpu(), self.shuffles)
-        else:
-            order = torch.randperm(samples, generator=self.shuffles)
+    @property
+    def epochs_ahead(self) -> int:
+        """For how many epochs there is room in the order and in the log."""
+        return min(MOST_EPOCHS, len(self.order) // len(self.client.train))
+
+    def shuffle(self, epochs: int = 1) -> None:
+        """Fresh orders of the images for the next epochs, each image once or every class equally often."""
+        orders = torch.cat([self._fresh_order() for _ in range(epochs)])
         if self.order.device.type == "cuda":
-            order = order.pin_memory()  # so that the copy waits for no step
-        self.order[:samples].copy_(order, non_blocking=True)
+            orders = orders.pin_memory()  # so that the copy waits for no step
+        self.order[: len(orders)].copy_(orders, non_blocking=True)
         self.place.zero_()
+        self.log.begin()
+
+    def _fresh_order(self) -> Tensor:
+        if self.views.balanced:
+            return balanced_order(self.client.train.labels.cpu(), self.shuffles)
+        return torch.randperm(len(self.client.train), generator=self.shuffles)
 
     @torch.no_grad()
     def still(self) -> Classifier:
@@ -86,6 +96,12 @@ class Training:
         else:
             overwrite(self._still[1])
         return self._still[0]
+
+    def advance(self, size: int, compared: bool, last: bool) -> None:
+        """One step; the last of an epoch closes its log."""
+        self.step(size, compared)
+        if last:
+            self.log.close()
 
     def step(self, size: int, compared: bool = False) -> None:
         """One step on the next `size` images; `compared` also takes down how far its terms pull the same way."""

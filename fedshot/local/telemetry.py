@@ -16,10 +16,11 @@ from fedshot.models import Classifier, prototypes_of
 Row = dict[str, float | int | None]
 _LAST = ("lambda_raw", "lambda_effective", "attenuation", "base_scale", "sigma_local", "sigma_align")
 _AT_END = (*COSINES, "cos_prototype_anchor", "prototype_norm", "finite")
+MOST_EPOCHS = 16  # that are kept on the device, to be fetched at once
 
 
 class EpochLog:
-    """Collects 0-dim tensors over the steps of an epoch, in place, without waiting for the device.
+    """Collects 0-dim tensors over the steps of some epochs, in place, without waiting for the device.
 
     Losses, norms and the predicted equilibrium are means over the epoch's steps; lambdas, sigmas and the attenuation
     are those of its last step, cosines of gradients those of its first, where these were compared. Its tensors keep
@@ -31,7 +32,13 @@ class EpochLog:
         self._anchors = objective.anchors
         self._names: tuple[str, ...] = ()
         self._sums = self._last = self.closed = torch.empty(0)
-        self._cosines = torch.full((len(COSINES),), math.nan, device=next(model.parameters()).device)
+        device = next(model.parameters()).device
+        self._cosines = torch.full((len(COSINES),), math.nan, device=device)
+        self._next = torch.zeros(1, dtype=torch.int64, device=device)  # row of `closed`
+
+    def begin(self) -> None:
+        """The next epochs are written from the first row of `closed` on, `MOST_EPOCHS` at most."""
+        self._next.zero_()
 
     def add(
         self,
@@ -58,7 +65,7 @@ class EpochLog:
             self._names = tuple(values)
             self._sums = torch.zeros_like(stacked)
             self._last = stacked.new_zeros(len(_LAST))
-            self.closed = stacked.new_zeros(len(values) + len(_LAST) + len(_AT_END))
+            self.closed = stacked.new_zeros(MOST_EPOCHS, len(values) + len(_LAST) + len(_AT_END))
         self._sums += stacked
         self._last.copy_(torch.stack([getattr(report, name).detach().float() for name in _LAST]))
 
@@ -68,18 +75,20 @@ class EpochLog:
 
     @torch.no_grad()
     def close(self) -> None:
-        """Writes the epoch to `closed`, as sums and last values, and starts the next one."""
+        """Writes the epoch to its row of `closed`, as sums and last values, and starts the next one."""
         finite = is_finite(self._model).float()[None]
-        self.closed.copy_(torch.cat([self._sums, self._last, self._cosines, *self._geometry(), finite]))
+        row = torch.cat([self._sums, self._last, self._cosines, *self._geometry(), finite])
+        self.closed.index_copy_(0, self._next, row[None])
+        self._next += 1
         self._sums.zero_()
         self._cosines.fill_(math.nan)
 
-    def row(self, closed: Tensor, client: int, epoch: int, steps: int) -> Row:
-        """A copy of `closed` on the host as plain numbers; None for what is not finite or does not exist.
+    def row(self, closed: Sequence[float], client: int, epoch: int, steps: int) -> Row:
+        """A row of `closed` by the names of its numbers; None for what is not finite or does not exist.
 
         An epoch that ended with a model that is not finite has no base loss.
         """
-        numbers = dict(zip((*self._names, *_LAST, *_AT_END), closed.tolist(), strict=True))
+        numbers = dict(zip((*self._names, *_LAST, *_AT_END), closed, strict=True))
         means = {name: numbers[name] / steps for name in self._names}
         if not numbers.pop("finite"):
             means["base_loss"] = math.nan

@@ -2,18 +2,21 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 
 import torch
+from torch import Tensor
 
+from fedshot.data.dataset import Labelled
 from fedshot.kernels import available
 from fedshot.local.arrival import Arrival
 from fedshot.local.capture import Capture, CaptureRefused
 from fedshot.local.checkpoint import Checkpoint
 from fedshot.local.counterparts import Pair
 from fedshot.local.objective import Objective
+from fedshot.local.statistics import CHUNK, encode
 from fedshot.local.step import Training, overwrite, pairs_of
 from fedshot.local.telemetry import Row
 from fedshot.method import Client, Views
@@ -25,6 +28,7 @@ AtEpoch = Callable[[int, Classifier | None, Row], None]  # with the model at eva
 
 _COMPARED_EVERY = 16  # steps, in short epochs: comparing gradients may cost as much as a step of a small network
 _COMPARED_TIMES = 5  # at least, in a run of that many epochs
+_TOGETHER = 32  # images by which a captured pass grows
 _STEPS_AHEAD = 64  # that a device may be given before it has told how an earlier epoch ended
 
 
@@ -72,6 +76,7 @@ class Bench:
         self._capture: Capture | None = None
         self._copied: Copy | None = None  # for the current client
         self._spare: Copy | None = None  # which was only read, when another training was taken over
+        self._features: dict[int, Tensor] = {}  # where those of so many images go
 
     def copy(self, initial: Classifier) -> Classifier:
         """A model of its own for the next client: a spare one with the content of the initial model, or a new one."""
@@ -94,13 +99,30 @@ class Bench:
         self._training, self._capture = made, Capture(made.draws) if on_gpu and self.captured else None
         return made
 
-    def do(self, key: Hashable, training: Training, work: Callable[[], None]) -> None:
+    def features(self, client: Client, model: Classifier) -> Tensor:
+        """Raw features of the client's training images in float32, (N, d); they last until the next client's.
+
+        Args:
+            model: the `still` one of its training.
+        """
+        training, samples = self._training, len(client.train)
+        if training is None or self._capture is None or samples > CHUNK:
+            return encode(client, model, client.train)
+        # some images of an earlier client may be among them, so that clients of many sizes share a captured pass
+        rows = min(len(training.images), _TOGETHER * math.ceil(samples / _TOGETHER))
+        if rows not in self._features:
+            self._features[rows] = torch.empty(rows, model.width, device=training.images.device)
+        seen, room = Labelled(training.images[:rows], training.labels[:rows]), self._features[rows]
+        self.do(("features", rows), training, lambda: room.copy_(encode(client, model, seen)))
+        return room[:samples]
+
+    def do(self, key: tuple[int | str | bool, ...], training: Training, work: Callable[[], object]) -> None:
         """Runs work of the current client: captured, or as it is where it cannot be."""
         if self._capture is None:
             work()
             return
         # trying out algorithms pays for the batches that come again and again, not for the last of an epoch
-        torch.backends.cudnn.benchmark = key in [(training.client.batch_size, compared) for compared in (False, True)]
+        torch.backends.cudnn.benchmark = key[0] == training.client.batch_size
         try:
             self._capture(key, work)
         except CaptureRefused as reason:
@@ -129,33 +151,48 @@ def steps(
     Yields False where it only waits for the device. Momentum, schedules and random streams live as long as the client.
     `at_epoch(epoch, model, telemetry)` is called after each of the epochs 1 … E, in order. At an evaluation point it is
     handed a frozen copy of the model, for the time of the call, so that training is the same with and without
-    evaluation. Between two points a GPU may be some steps further when the telemetry arrives: no model then.
+    evaluation. Between two points a GPU may be some epochs further when the telemetry arrives: no model then.
     An epoch that ends with numbers that are not finite raises `TrainingDiverged` instead.
     """
     training = bench.take(client, objective, views, spec)
-    points, arriving = {*spec.evaluate_at, spec.epochs}, deque[tuple[int, Arrival]]()
-    done = checkpoint.restore(training) if checkpoint else 0
-    for epoch in range(done + 1, spec.epochs + 1):
-        training.shuffle()
-        for number, size in enumerate(training.sizes):
-            compared = number == 0 and compares(epoch, len(training.sizes), spec.epochs) and training.comparable
-            bench.do((size, compared), training, partial(training.step, size, compared))
-            yield True
-        bench.do("epoch", training, training.log.close)
-        arriving.append((epoch, Arrival(training.log.closed)))
+    points, arriving = {*spec.evaluate_at, spec.epochs}, deque[tuple[range, Arrival]]()
+    epoch = checkpoint.restore(training) if checkpoint else 0
+    while epoch < spec.epochs:
+        stretch = range(epoch + 1, 1 + min(epoch + training.epochs_ahead, *(each for each in points if each > epoch)))
+        training.shuffle(len(stretch))
+        for epoch in stretch:
+            for size, compared, last in _kinds_of_steps(training, epoch):
+                bench.do((size, compared, last), training, partial(training.advance, size, compared, last))
+                yield True
+        arriving.append((stretch, Arrival(training.log.closed)))
         due = checkpoint is not None and checkpoint.due
         while arriving:
             if not arriving[0][1].ready():
-                if epoch not in points and not due and len(arriving) * len(training.sizes) < _STEPS_AHEAD:
+                ahead = (epoch - arriving[0][0].start + 1) * len(training.sizes)
+                if epoch not in points and not due and ahead < _STEPS_AHEAD:
                     break
                 yield False
                 continue
-            ended, arrival = arriving.popleft()
-            row = training.log.row(arrival.tensor, client.id, ended, len(training.sizes))
-            if row["base_loss"] is None:
-                raise TrainingDiverged(row)
-            if checkpoint:
-                checkpoint.rows.append(row)
-            at_epoch(ended, training.still() if ended in points else None, row)
+            for ended, row in _rows_of(training, *arriving.popleft()):
+                if checkpoint:
+                    checkpoint.rows.append(row)
+                at_epoch(ended, training.still() if ended in points else None, row)
         if checkpoint and due and epoch < spec.epochs:
             checkpoint.write(training, epoch)
+
+
+def _kinds_of_steps(training: Training, epoch: int) -> Iterator[tuple[int, bool, bool]]:
+    """The steps of an epoch: how many images, whether gradients are compared, whether it is the last."""
+    sizes = training.sizes
+    compared = training.comparable and compares(epoch, len(sizes), training.spec.epochs)
+    for number, size in enumerate(sizes):
+        yield size, compared and number == 0, number == len(sizes) - 1
+
+
+def _rows_of(training: Training, epochs: range, arrival: Arrival) -> Iterator[tuple[int, Row]]:
+    """The telemetry of epochs, once it is there."""
+    for epoch, closed in zip(epochs, arrival.tensor.tolist(), strict=False):  # which has room for more
+        row = training.log.row(closed, training.client.id, epoch, len(training.sizes))
+        if row["base_loss"] is None:
+            raise TrainingDiverged(row)
+        yield epoch, row

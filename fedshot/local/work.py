@@ -12,7 +12,7 @@ from torch import Tensor
 from fedshot.local.arrival import Arrival
 from fedshot.local.background import in_background
 from fedshot.local.checkpoint import Checkpoint
-from fedshot.local.statistics import accuracy, encode, nearest_mean_agreement, statistics
+from fedshot.local.statistics import accuracy, evidence_of, nearest_mean_agreement, statistics
 from fedshot.local.telemetry import Row
 from fedshot.local.train import Bench, TrainingDiverged, steps
 from fedshot.method import Client
@@ -20,6 +20,7 @@ from fedshot.models import Classifier
 from fedshot.models.copies import frozen
 from fedshot.privacy.client import Told, guarantee, kept_told, told, told_row, told_state, training_of
 from fedshot.privacy.counts import sections_told
+from fedshot.sections import Evidence
 from fedshot.setting import Setting
 from fedshot.spec import Spec
 from fedshot.store import ClientSummary, RunFolder
@@ -64,7 +65,7 @@ def client_work(
         nonlocal ending
         row["nearest_mean_agreement"] = None
         if model is not None and epoch == spec.epochs:
-            ending = Ending.of(setting, client, model, numbers, row)
+            ending = Ending.of(setting, client, model, numbers, row, bench.features(client, model))
         elif model is not None:
             folder.write_upload(upload_of(setting, client, model, setting.fusion.needs, numbers), epoch)
         told_row(row, spec)
@@ -105,17 +106,24 @@ class Ending:
     """What a trained client leaves, on its way from the device."""
 
     upload: Departure
-    agreement: Arrival | None  # a number of images
+    agreement: Arrival | None  # a number of images; None for a client of one class
     images: int
     row: Row  # of the last epoch, in which the agreement belongs
 
     @classmethod
-    def of(cls, setting: Setting, client: Client, model: Classifier, numbers: Told, row: Row) -> "Ending":
-        """Lets the device compute all of it, and does not wait."""
-        features = encode(client, model, client.train)
-        agreement = nearest_mean_agreement(client, model, features)
-        upload = departure_of(setting, client, model, setting.method.statistics, numbers, features)
-        return cls(upload, None if agreement is None else Arrival(agreement), len(client.train), row)
+    def of(
+        cls, setting: Setting, client: Client, model: Classifier, numbers: Told, row: Row, features: Tensor
+    ) -> "Ending":
+        """Lets the device compute all of it, and does not wait.
+
+        Args:
+            features: of the training images, (N, d).
+        """
+        evidence = evidence_of(client, model, setting.sizes, features)
+        several = sum(count > 0 for count in client.class_counts) > 1
+        agreement = Arrival(nearest_mean_agreement(evidence)) if several else None
+        upload = departure_of(setting, client, model, setting.method.statistics, numbers, evidence)
+        return cls(upload, agreement, len(client.train), row)
 
     def ready(self) -> bool:
         """Whether all of it is there."""
@@ -146,13 +154,13 @@ def departure_of(
     model: Classifier,
     sections: Collection[str],
     numbers: Told | None = None,
-    features: Tensor | None = None,
+    evidence: Evidence | None = None,
 ) -> Departure:
     """The same on its way from the device, for which nobody waits.
 
     Args:
         numbers: what the client tells of how much it holds, where that was settled before.
-        features: of the training images, (N, d), where they are known already.
+        evidence: what its images are to the model, where that is known already.
     """
     still, numbers, spec = frozen(model), numbers or told(client, setting.spec), setting.spec
     scored = client.validation if spec.dp_noise is None else None  # a share of images without noise
@@ -167,8 +175,8 @@ def departure_of(
     )
     sections = sections_told(sections, spec)
     known = {name: section for name, section in setting.method.statistics.items() if name in sections}
-    weights = told_state(still.state_dict(), spec)
-    return Departure(header, {"weights": weights, **statistics(client, still, known, features)})
+    made = statistics(evidence or evidence_of(client, still, setting.sizes), known) if known else {}
+    return Departure(header, {"weights": told_state(still.state_dict(), spec), **made})
 
 
 @contextmanager

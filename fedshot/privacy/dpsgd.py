@@ -5,9 +5,6 @@ views: the gradient of its part of the loss is clipped to `dp_clip`, the clipped
 `dp_noise * dp_clip` is added, and the sum is divided by the number of images that a step is expected to have.
 """
 
-from collections.abc import Hashable
-from typing import Any
-
 import torch
 from opacus.optimizers import DPOptimizer
 from torch import Tensor, nn
@@ -72,8 +69,9 @@ class PrivateTraining(Training):
         self._learned = {name: p for name, p in self._whole.named_parameters() if p.requires_grad}
         self._names = [term.name for term in (*objective.base, *objective.align)]
 
-    def shuffle(self) -> None:
-        """Nothing: a step draws its own images."""
+    def shuffle(self, epochs: int = 1) -> None:
+        """Draws nothing: a step draws its own images."""
+        self.log.begin()
 
     def step(self, size: int, compared: bool = False) -> None:
         """One step; how many images it has is drawn, whatever the `size` of a step without privacy would be."""
@@ -140,7 +138,3 @@ class PrivateBench(Bench):
         """A client's private training at its start."""
         self.private = PrivateTraining(client, objective, views, spec)
         return self.private
-
-    def do(self, key: Hashable, training: Training, work: Any) -> None:
-        """Runs work as it is."""
-        work()

@@ -15,7 +15,7 @@ from fedshot.fusion.average import weighted_head
 from fedshot.fusion.weights import class_counts, reliability, row_votes, samples, uniform
 from fedshot.local.anchors import anchors
 from fedshot.local.confidence import class_confidence
-from fedshot.local.statistics import statistics
+from fedshot.local.statistics import evidence_of, statistics
 from fedshot.local.work import upload_of
 from fedshot.models import Classifier, EtfHead, PrototypeHead, build
 from fedshot.sections import STATISTICS
@@ -160,7 +160,8 @@ def confidence_of(setting: Setting, validation: bool) -> tuple[Tensor, Tensor]:
     model = client.model.eval().requires_grad_(False)
     images = client.validation if validation else client.train
     asked = client if validation else replace(client, validation=None)
-    sent = statistics(asked, model, {"class_confidence": STATISTICS["class_confidence"]})
+    evidence = evidence_of(asked, model, setting.sizes)
+    sent = statistics(evidence, {"class_confidence": STATISTICS["class_confidence"]})
     logits = model(client.task.prepare(images.images))
     expected = class_confidence(logits, images.labels, torch.tensor(client.class_counts) > 0)
     return sent["class_confidence"]["confidence"], expected

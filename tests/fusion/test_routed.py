@@ -17,7 +17,7 @@ from fedshot.fusion.memory import ASKED_BYTES
 from fedshot.fusion.outputs import outputs_of
 from fedshot.fusion.routed import Discriminants
 from fedshot.local.familiarity import turned_familiarity
-from fedshot.local.statistics import sizes_of, statistics
+from fedshot.local.statistics import evidence_of, sizes_of, statistics
 from fedshot.local.work import upload_of
 from fedshot.method import Client
 from fedshot.methods.recommended import turned_model
@@ -69,7 +69,7 @@ def make_member(number: int, train: Labelled, held_out: Labelled | None, task: T
     counts = tuple(torch.bincount(train.labels, minlength=10).tolist())
     client = Client(number, task, train, held_out, counts, model, 1, 16, "characters")
     header = Header(client=number, samples=len(train), class_counts=counts, method="recommended")
-    sections = {"weights": model.state_dict(), **statistics(client, model, ROUTING)}
+    sections = {"weights": model.state_dict(), **statistics(evidence_of(client, model, sizes_of(model, task)), ROUTING)}
     return Member(make_upload(header, sections), lambda: model)
 
 

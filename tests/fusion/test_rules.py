@@ -14,7 +14,7 @@ from fedshot.fusion.average import mean_head
 from fedshot.fusion.outputs import outputs_of
 from fedshot.fusion.votes import _Familiar
 from fedshot.fusion.weights import class_counts
-from fedshot.local.statistics import statistics
+from fedshot.local.statistics import evidence_of, sizes_of, statistics
 from fedshot.method import Client
 from fedshot.models import PrototypeHead, build
 from fedshot.sections import STATISTICS
@@ -62,7 +62,10 @@ def make_member(number: int, digits: Dataset, task: Task) -> Member:
         method="fafi",
         validation_accuracy=(0.8, 0.3, 0.5)[number],
     )
-    sections = {"weights": model.state_dict(), **statistics(client, model, STATISTICS)}
+    sections = {
+        "weights": model.state_dict(),
+        **statistics(evidence_of(client, model, sizes_of(model, task)), STATISTICS),
+    }
     return Member(make_upload(header, sections), lambda: model)
 
 

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fedshot.local.checkpoint import Checkpoint
+from fedshot.local.objective import Objective
 from fedshot.local.step import Training
 from fedshot.local.train import Bench
 from fedshot.local.work import client_work, one_thread
-from fedshot.method import Client
+from fedshot.method import Client, Views
 from fedshot.setting import prepare
 from fedshot.spec import Spec
 from fedshot.store import RunFolder
@@ -20,11 +22,22 @@ from fedshot.upload import parse
 Quick = Callable[..., Spec]
 
 
-def work(spec: Spec, folder: RunFolder, until: int | None = None, seconds: float = 0.0) -> list[int]:
+class FarAhead(Bench):
+    """Launches three epochs together, as a GPU does where epochs are short."""
+
+    def take(self, client: Client, objective: Objective, views: Views, spec: Spec) -> Training:
+        training = super().take(client, objective, views, spec)
+        training.order = torch.zeros(4 * len(client.train) - 1, dtype=torch.int64)
+        return training
+
+
+def work(
+    spec: Spec, folder: RunFolder, until: int | None = None, seconds: float = 0.0, bench: type[Bench] = Bench
+) -> list[int]:
     """Trains client 0 to the end, or to the first step after an epoch; the epochs that it told of."""
     setting, told = prepare(spec), list[int]()
     with one_thread(setting.device):
-        for _ in client_work(setting, 0, folder, told.append, Bench(), seconds):
+        for _ in client_work(setting, 0, folder, told.append, bench(), seconds):
             if until is not None and until in told:
                 break
     return told
@@ -54,6 +67,19 @@ def test_it_ends_as_if_it_had_never_stopped(case: str, quick: Quick, tmp_path: P
     assert work(spec, stopped) == [5]
     assert result(stopped) == result(whole)
     assert not stopped.checkpoint(0).exists()
+
+
+@pytest.mark.parametrize("case", [*CASES, "balanced"])
+def test_epochs_that_are_launched_together_change_nothing(case: str, quick: Quick, tmp_path: Path) -> None:
+    spec = quick(epochs=8, **{"evaluate_at": (5,), **CASES.get(case, {"method": "balanced_contrast"})})
+    whole, together, stopped = (RunFolder(tmp_path / name) for name in ("whole", "together", "stopped"))
+    assert work(spec, whole) == work(spec, together, bench=FarAhead) == [*range(1, 9)]
+    assert result(together) == result(whole)
+    first = min(3, *spec.evaluate_at)  # no stretch goes past an evaluation point
+    assert work(spec, stopped, until=first, bench=FarAhead) == [*range(1, first + 1)]
+    assert stopped.checkpoint(0).exists()
+    work(spec, stopped, bench=FarAhead)
+    assert result(stopped) == result(whole)
 
 
 def test_quick_clients_write_nothing_in_between(quick: Quick, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedshot.local import step
 from fedshot.local.counterparts import counterparts
 from fedshot.local.objective import Objective
+from fedshot.local.statistics import encode
 from fedshot.local.step import Training
 from fedshot.local.train import Bench
 from fedshot.method import Client, Views
@@ -190,3 +191,16 @@ def test_a_closure_is_looked_into_though_its_model_is_known(quick: Quick, tmp_pa
     _, training = bench.next(setting, 0)
     assert bench.next(setting, 0)[1] is training
     assert bench.next(setting, 1)[1] is not training
+
+
+@pytest.mark.parametrize("method", ["fafi", "recommended"])
+def test_features_of_images_are_those_that_the_model_gives_them(method: str, quick: Quick) -> None:
+    setting, bench, keys = prepare(quick(method)), Taking(), []
+    for number in (2, 0, 1, 0):
+        client, training = bench.next(setting, number)
+        bench._capture = lambda key, work: keys.append(key) or work()  # type: ignore[assignment,func-returns-value]
+        few = replace(client, train=client.train[torch.arange(7 + number)])
+        for asked in (client, few):
+            found = bench.features(asked, training.still())
+            assert torch.allclose(found, encode(asked, training.still(), asked.train), atol=1e-5)
+    assert len(keys) == 8 and len(set(keys)) < 4  # clients of many sizes share a pass
