@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from fedshot.admission import size_limit, validate
 from fedshot.errors import UploadRefused, UserError
 from fedshot.evaluate import Metrics, evaluate
 from fedshot.fusion import FUSIONS, Fusion, Member, Predictor, make_fusion
@@ -20,7 +21,7 @@ from fedshot.seeds import stream
 from fedshot.setting import Setting, check_sections
 from fedshot.store import RunFolder
 from fedshot.student import student_of
-from fedshot.upload import Upload, parse, size_limit, validate
+from fedshot.upload import Upload, parse
 
 _MOST_OWN = 10**6  # images that a client with data of its own may hold
 

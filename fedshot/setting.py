@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedshot.data import load
 from fedshot.data.dataset import Dataset, content_sha256
-from fedshot.data.public import NO_PUBLIC, PublicPart, open_public
+from fedshot.data.public import NO_PUBLIC
 from fedshot.errors import UserError, unknown
 from fedshot.fusion import FUSIONS, Fusion, make_fusion
+from fedshot.holding import held_by_clients, load_data, public_part
 from fedshot.local.arrival import to_device
 from fedshot.local.statistics import sizes_of
 from fedshot.method import Client, Method, Opening
@@ -24,8 +24,8 @@ from fedshot.methods import METHODS, canonical, factory_of
 from fedshot.models import ENCODERS, Classifier, default_encoder
 from fedshot.models.copies import copy_of
 from fedshot.options import bind, options_of, resolve
-from fedshot.partition import Partition, hold_out, split
-from fedshot.partition.own import OWN, unknown_to_server
+from fedshot.partition import Partition, hold_out
+from fedshot.partition.own import OWN
 from fedshot.privacy.check import check_objective, check_privacy
 from fedshot.sections import Sizes
 from fedshot.spec import Spec, make_spec
@@ -137,25 +137,6 @@ class Setting:
         return self.data.train.labels.cpu().numpy()
 
 
-def load_data(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> Dataset:
-    """The data set of a spec. A folder without a test part is split by the seed; every other one ignores it."""
-    return _loaded(spec.data, data_root, spec.seed, device)
-
-
-def _loaded(name: str, root: Path | None, seed: int, device: str) -> Dataset:
-    return _dataset(name, root, seed if name.startswith("folder") else 0, device)
-
-
-@lru_cache(maxsize=3)
-def _dataset(name: str, root: Path | None, seed: int, device: str) -> Dataset:
-    return load(name, root, seed).to(device)
-
-
-@lru_cache(maxsize=8)  # the runs of a study share them
-def _public(asked: str, data: str, root: Path | None, seed: int, device: str) -> PublicPart:
-    return open_public(asked, data, partial(_loaded, root=root, seed=seed, device=device), seed)
-
-
 def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> Setting:
     """Checks everything that can be wrong with a spec before a second is spent on training."""
     method_name = canonical(spec.method)
@@ -165,23 +146,14 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
         raise UserError(f"method {method_name!r}: its option {hidden[0]!r} is also a setting of every run: rename it")
     method = bind(factory, spec.options, f"method {method_name!r}")
     spec = make_spec(**{**method.settings, **{name: getattr(spec, name) for name in spec.model_fields_set}})
-    # the bare name of the method's own rule means it as the method made it, with the method's options
-    fusion = method.fusion if spec.fusion in (None, method.fusion.name) else make_fusion(spec.fusion)
-    if spec.fusion and fusion.name == method.fusion.name != spec.fusion:
-        rule_options = FUSIONS.get(fusion.name)
-        if rule_options and (twice := sorted(options_of(rule_options).keys() & options.keys())):
-            raise UserError(
-                f"method {method_name!r} makes its own rule {fusion.name!r}: give the rule's options as the method's, "
-                f"--set {twice[0]}=…, instead of --fusion {spec.fusion}"
-            )
-    check_sections(fusion, method)
+    fusion = _rule(spec.fusion, method, options)
     if spec.encoder is not None and spec.encoder not in ENCODERS:
         raise unknown("encoder", spec.encoder, ENCODERS)
     if fusion.held_out and not spec.validation:
         raise UserError(f"fusion {fusion.name} needs held-out images of every client: add --validation 0.1")
     data = load_data(spec, data_root, device)
     asked = spec.public or (DEFAULT_PUBLIC if method.public or fusion.public else None)
-    public = _public(asked, spec.data, data_root, spec.seed, device) if asked else NO_PUBLIC
+    public = public_part(asked, spec.data, data_root, spec.seed, device) if asked else NO_PUBLIC
     complete = spec.model_copy(
         update={
             "method": method_name,
@@ -211,6 +183,23 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
     check_privacy(complete, method, fusion)
     partition = held_by_clients(complete, data, data_root, device)
     return Setting(complete, method, fusion, data, partition, task, torch.device(device))
+
+
+def _rule(asked: str | None, method: Method, options: Mapping[str, Any]) -> Fusion:
+    """The fusion rule that was asked for; the method's own if none was.
+
+    Its bare name means it as the method made it, with the method's options.
+    """
+    fusion = method.fusion if asked in (None, method.fusion.name) else make_fusion(asked)
+    if asked and fusion.name == method.fusion.name != asked:
+        known = FUSIONS.get(fusion.name)
+        if known and (twice := sorted(options_of(known).keys() & options.keys())):
+            raise UserError(
+                f"method {method.name!r} makes its own rule {fusion.name!r}: give the rule's options as the method's, "
+                f"--set {twice[0]}=…, instead of --fusion {asked}"
+            )
+    check_sections(fusion, method)
+    return fusion
 
 
 def check_sections(fusion: Fusion, method: Method) -> None:
@@ -248,28 +237,3 @@ def default_batch_size(data: Dataset) -> int:
     if len(data.train) < 10_000:
         return 32
     return 256 if max(data.shape[1:]) > 32 else 512
-
-
-def held_by_clients(spec: Spec, data: Dataset, data_root: Path | None = None, device: str = "cpu") -> Partition:
-    """Who holds what, after the public images were taken away."""
-    public = _public(spec.public, spec.data, data_root, spec.seed, device) if spec.public else NO_PUBLIC
-    return divide(spec, data).without(public.taken, data.train.labels.cpu().numpy())
-
-
-def divide(spec: Spec, data: Dataset) -> Partition:
-    """Who holds what: by the recipe, or from a file. Of clients with data of their own the server knows nothing."""
-    labels = data.train.labels.cpu().numpy()
-    if spec.partition_file:
-        found = Partition.load(spec.partition_file, labels, data.classes)
-        if found.clients != spec.clients:
-            raise UserError(
-                f"{spec.partition_file} divides the data over {found.clients} clients, not {spec.clients}: "
-                f"add --clients {found.clients}"
-            )
-        return found
-    if spec.recipe == OWN:
-        return unknown_to_server(spec.clients, labels, data.classes)
-    groups = None if data.groups is None else data.groups.cpu().numpy()
-    return split(
-        labels, spec.recipe, spec.clients, spec.seed, spec.alpha, spec.classes_per_client, groups, data.classes
-    )

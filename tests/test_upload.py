@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
+from fedshot.admission import size_limit, validate
 from fedshot.errors import UploadRefused
 from fedshot.local.familiarity import familiarity
 from fedshot.local.pixels import class_pixels
@@ -22,7 +23,7 @@ from fedshot.precision import pack, unpack
 from fedshot.sections import Sizes
 from fedshot.spec import Precision
 from fedshot.task import Task
-from fedshot.upload import SECTIONS, Header, Upload, make_upload, parse, size_limit, validate
+from fedshot.upload import SECTIONS, Header, Upload, make_upload, parse
 
 COUNTS = (7, 0, 5, 0, 0, 0, 0, 0, 0, 8)
 HEADER = Header(client=2, samples=20, class_counts=COUNTS, method="fafi", validation_accuracy=0.5)

@@ -51,8 +51,8 @@ def partition(
         "public": public,
         "seed": seed,
     }
+    from fedshot.holding import held_by_clients, load_data
     from fedshot.partition.own import OWN
-    from fedshot.setting import held_by_clients, load_data
     from fedshot.spec import make_spec
 
     spec = make_spec(method="fafi", **{key: value for key, value in typed.items() if value is not None})

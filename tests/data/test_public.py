@@ -8,7 +8,8 @@ import pytest
 
 from fedshot.errors import UserError
 from fedshot.experiment import run
-from fedshot.setting import _dataset, _public, prepare
+from fedshot.holding import _dataset, public_part
+from fedshot.setting import prepare
 from fedshot.spec import Spec, make_spec
 
 Quick = Callable[..., Spec]
@@ -58,7 +59,7 @@ def test_an_edited_public_folder_is_another_run(quick: Quick, pictures: Pictures
         file.unlink()
         break
     _dataset.cache_clear()
-    _public.cache_clear()
+    public_part.cache_clear()
     with pytest.raises(UserError, match="has changed since this run began"):
         prepare(before)
 
