@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedshot.local.common import common_statistics
-from fedshot.local.confidence import class_confidence, temperature
+from fedshot.local.confidence import class_confidence, held_out_error, temperature
 from fedshot.local.familiarity import (
     class_counts,
     class_means,
@@ -161,17 +161,18 @@ def by_turn(features: Tensor, turns: int) -> Tensor:
 
 
 def _turned_familiarity(evidence: Evidence) -> dict[str, Tensor] | None:
-    if evidence.held_out is None or len(evidence.held_out) < 2:  # a deviation needs two
+    held_out, labels = evidence.held_out, evidence.held_out_labels
+    if held_out is None or labels is None or len(held_out) < 2:  # a deviation needs two
         return None
     turns = turns_of(evidence.sizes.image)
-    seen, held_out = by_turn(evidence.features, turns), by_turn(evidence.held_out, turns)
-    return turned_familiarity(seen, evidence.labels, held_out, evidence.classes)
+    seen, held_back = by_turn(evidence.features, turns), by_turn(held_out, turns)
+    return turned_familiarity(seen, evidence.labels, held_back, labels, evidence.classes)
 
 
 def _turned_familiarity_layout(sizes: Sizes) -> dict[str, Shape]:
     turns = turns_of(sizes.image)
     width = sizes.width // turns
-    return {"means": (sizes.classes, turns, width), "covariance": (width * (width + 1) // 2,), "spread": (2,)}
+    return {"means": (sizes.classes, turns, width), "covariance": (width * (width + 1) // 2,), "spread": (3,)}
 
 
 def _impossible_turned_familiarity(content: Mapping[str, Tensor], held: Tensor) -> str | None:
@@ -181,15 +182,17 @@ def _impossible_turned_familiarity(content: Mapping[str, Tensor], held: Tensor) 
     return None if shrunk_root(covariance)[1] else "covariance is not the covariance of anything"
 
 
-def _temperature(evidence: Evidence) -> dict[str, Tensor] | None:
-    logits, labels = evidence.held_out_logits, evidence.held_out_labels
+def _reliability(evidence: Evidence) -> dict[str, Tensor] | None:
+    logits, labels, held = evidence.held_out_logits, evidence.held_out_labels, evidence.held
     if logits is None or labels is None:
         return None
-    return {"temperature": temperature(logits, labels, evidence.held)}
+    return {"temperature": temperature(logits, labels, held), "error": held_out_error(logits, labels, held)}
 
 
-def _impossible_temperature(content: Mapping[str, Tensor], held: Tensor) -> str | None:
-    return None if content["temperature"] > 0 else "temperature is 0 or less"
+def _impossible_reliability(content: Mapping[str, Tensor], held: Tensor) -> str | None:
+    if content["temperature"] <= 0:
+        return "temperature is 0 or less"
+    return None if 0 <= content["error"] <= 1 else "error is not between 0 and 1"
 
 
 def _common(evidence: Evidence) -> dict[str, Tensor]:
@@ -227,6 +230,6 @@ ROUTING: dict[str, Section] = {
         _impossible_turned_familiarity,
         types={"covariance": torch.float16},
     ),
-    "temperature": Section(_temperature, lambda s: {"temperature": (1,)}, _impossible_temperature),
+    "reliability": Section(_reliability, lambda s: {"temperature": (1,), "error": (1,)}, _impossible_reliability),
     "common": Section(_common, _common_layout, _impossible_common, types={"root": torch.float16}),
 }

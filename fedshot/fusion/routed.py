@@ -39,37 +39,43 @@ def common(shrink: NotNegative = 0.003, confidence: NotNegative = 0.5) -> Fusion
 def routed(
     sharpness: NotNegative = 1.5,
     confidence: NotNegative = 0.15,
-    share: NotNegative = 0.5,
+    share: NotNegative = 0.75,
     shrink: NotNegative = 0.003,
 ) -> Fusion:
     """Each client counts by how likely its classes are by common features, and by how familiar the image is to it.
 
-    g(c|x) is the posterior of the rule `common`; r_k(x) = sum_c g(c|x) n_kc / sum_j n_jc, how likely it is that client
-    k holds such an image; z_k(x) the logarithm of the distance to the client's nearest class mean, averaged over the
-    turns of the image, standardised by the client's held-out images; p_k(y|x) proportional to exp(l_ky / T_k) over the
-    client's classes, T_k its temperature. With w_k proportional to r_k exp(-sharpness z_k) and q_k to the root of p_k,
-    score_y = 2 log sum_k w_k q_k(y|x) + share · log g(y|x).
+    g(c|x) is the posterior of the rule `common`, s_c(x) its linear score; r_k(x) = sum_c g(c|x) n_kc / sum_j n_jc, how
+    likely it is that client k holds such an image; z_k(x) the logarithm of the distance to the client's nearest class
+    mean, averaged over the turns of the image, standardised by the client's held-out images; p_k(y|x) proportional to
+    exp(l_ky / T_k + share e_k s_y) over the client's classes, T_k its temperature and e_k its error: who errs often
+    listens more to common features. With d how far familiar and foreign images lie apart in the clients' own judgement,
+    w_k proportional to r_k exp(-sharpness d z_k), and q_k to the root of p_k, score_y = 2 log sum_k w_k q_k(y|x).
     """
 
     def fuse(members: Sequence[Member], task: Task) -> Predictor:
         discriminants = Discriminants.of(members, shrink)
         familiar = [TurnedFamiliar.of(member, discriminants.device) for member in members]
         holders = class_counts(members).to(discriminants.device)  # (K, C), columns add up to 1
-        temperatures = torch.stack([m.upload.section("temperature")["temperature"] for m in members]).to(holders)
+        reliability = [m.upload.section("reliability") for m in members]
+        temperature, error = (
+            torch.stack([s[key] for s in reliability]).to(holders) for key in ("temperature", "error")
+        )
         foreign = torch.stack([~known.held for known in familiar])[:, None]  # (K, 1, C)
+        steepness = sharpness * separation(familiar, members)
 
         def combine(outputs: Outputs) -> Tensor:
-            log_g = discriminants.log_posterior(_seen(outputs), confidence)  # (N, C)
+            scores = discriminants.scores(_seen(outputs))  # (N, C)
             z = torch.stack([known.surprise(f) for known, f in zip(familiar, outputs.features, strict=True)])  # (K, N)
-            log_r = (log_g.exp() @ holders.T).clamp(min=_TINY).log().T
-            w = torch.softmax(log_r - sharpness * z, dim=0)
-            roots = (outputs.logits / (2 * temperatures[:, None])).masked_fill(foreign, -torch.inf).softmax(2)
-            answer = (w[:, :, None] * roots).sum(0)
-            return 2 * answer.clamp(min=_TINY).log() + share * log_g
+            g = (confidence * scores + discriminants.log_prior).softmax(1)
+            log_r = (g @ holders.T).clamp(min=_TINY).log().T
+            w = torch.softmax(log_r - steepness * z, dim=0)
+            beliefs = outputs.logits / temperature[:, None] + share * error[:, None] * scores  # (K, N, C)
+            roots = (beliefs / 2).masked_fill(foreign, -torch.inf).softmax(2)
+            return 2 * (w[:, :, None] * roots).sum(0).clamp(min=_TINY).log()
 
         return Predictor(models_of(members), combine, look=_look(members, task))
 
-    return Fusion("routed", fuse, needs=("weights", "common", "turned_familiarity", "temperature"), held_out=True)
+    return Fusion("routed", fuse, needs=("weights", "common", "turned_familiarity", "reliability"), held_out=True)
 
 
 class Discriminants:
@@ -106,9 +112,13 @@ class Discriminants:
         log_prior = (total / total.sum()).clamp(min=_TINY).log()
         return cls(directions.float(), offset.float(), log_prior.float())
 
+    def scores(self, seen: Tensor) -> Tensor:
+        """m_c^T S^-1 f - m_c^T S^-1 m_c / 2, (N, C), of common features (N, D)."""
+        return seen @ self.directions + self.offset
+
     def log_posterior(self, seen: Tensor, confidence: float) -> Tensor:
         """log p(c|x), (N, C), of common features (N, D)."""
-        return (confidence * (seen @ self.directions + self.offset) + self.log_prior).log_softmax(1)
+        return (confidence * self.scores(seen) + self.log_prior).log_softmax(1)
 
 
 class TurnedFamiliar:
@@ -128,6 +138,19 @@ class TurnedFamiliar:
         """Deviations above what is usual for the client's own images, (N,), of features (N, T · d)."""
         distance = turned_distance(by_turn(features, self.means.shape[1]), self.means, self.held, self.covariance)
         return (distance - self.spread[0]) / self.spread[1]
+
+
+def separation(familiar: Sequence[TurnedFamiliar], members: Sequence[Member]) -> float:
+    """By how many deviations foreign images are further away than familiar ones, as clients judge by their own classes.
+
+    The mean over clients by their images, in [0, 1]: classes that a client was never shown are not as far away as its
+    own are from each other. 1 where every client has one class only, and none can know.
+    """
+    images = [
+        m.upload.header.samples if int(known.held.sum()) > 1 else 0 for known, m in zip(familiar, members, strict=True)
+    ]
+    told = sum(n * float(known.spread[2]) for n, known in zip(images, familiar, strict=True))
+    return min(1.0, max(0.0, told / sum(images))) if any(images) else 1.0
 
 
 class _Look(nn.Module):

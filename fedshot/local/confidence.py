@@ -54,3 +54,20 @@ def temperature(logits: Tensor, labels: Tensor, held: Tensor) -> Tensor:
         each = functional.cross_entropy(allowed / t, labels, reduction="none")
         costs.append(torch.where(known, each, 0).sum() + math.log(t) ** 2 / 2)
     return _TEMPERATURES.to(logits.device, non_blocking=True).index_select(0, torch.stack(costs).argmin()[None])
+
+
+def held_out_error(logits: Tensor, labels: Tensor, held: Tensor) -> Tensor:
+    """e, how often a model errs among the classes that it was trained on, (1,): (wrong + 1) / (M + 2).
+
+    The mean of what one may believe after M images with nothing known before: few images do not make a model perfect.
+
+    Args:
+        logits: of held-out images, (M, C).
+        labels: their classes, (M,).
+        held: which classes the client was trained on, (C,) bool.
+
+    >>> held_out_error(torch.tensor([[2.0, 1.0], [2.0, 1.0]]), torch.tensor([0, 1]), torch.tensor([True, True]))
+    tensor([0.5000])
+    """
+    wrong = (logits.masked_fill(~held, -torch.inf).argmax(1) != labels).sum()
+    return (wrong[None] + 1) / (len(labels) + 2)

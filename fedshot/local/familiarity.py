@@ -29,10 +29,14 @@ def nearest_distance(features: Tensor, means: Tensor, held: Tensor, covariance: 
     >>> nearest_distance(torch.tensor([[2.0, 0.0]]), torch.zeros(1, 2), torch.tensor([True]), torch.eye(2))
     tensor([4.])
     """
+    return _class_distances(features, means, held, covariance).amin(1)
+
+
+def _class_distances(features: Tensor, means: Tensor, held: Tensor, covariance: Tensor) -> Tensor:
+    """The same to every class, (N, C), infinite to those that are not held."""
     root, _ = _shrunk_cholesky(covariance)
     white_features, white_means = (torch.linalg.solve_triangular(root, x.T, upper=False).T for x in (features, means))
-    distances = torch.cdist(white_features, white_means).square()  # (N, C)
-    return distances.masked_fill(~held, torch.inf).amin(1)
+    return torch.cdist(white_features, white_means).square().masked_fill(~held, torch.inf)
 
 
 def shrunk_root(covariance: Tensor) -> tuple[Tensor, bool]:
@@ -73,33 +77,50 @@ def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     return member.T @ features / member.sum(0).clamp(min=1)[:, None]
 
 
-def turned_familiarity(features: Tensor, labels: Tensor, held_out: Tensor, classes: int) -> dict[str, Tensor]:
+def turned_familiarity(
+    features: Tensor, labels: Tensor, held_out: Tensor, held_out_labels: Tensor, classes: int
+) -> dict[str, Tensor]:
     """The same for features of several turns of an image: means of each class in each turn, one covariance for all.
 
     Args:
         features: unit features of the training images in each turn, (N, T, d).
+        labels: their classes, (N,).
         held_out: of the validation images, (M, T, d).
+        held_out_labels: their classes, (M,).
 
     Returns:
         `means` (C, T, d); the packed `covariance`, scaled to a mean variance of 1 so that half precision does not lose
         what is small, since a distance is standardised anyway; and the `spread`: mean and deviation of held-out
-        images' `turned_distance`.
+        images' `turned_distance`, and by how many deviations it would grow if the client had not had their class. A
+        client of one class cannot know the last, and says 0.
     """
     means = torch.stack([class_means(turn, labels, classes) for turn in features.unbind(1)], dim=1)
     centred = (features - means[labels]).flatten(0, 1)
     covariance = centred.T @ centred
     packed = pack_lower(covariance / covariance.diagonal().mean().clamp(min=1e-30)).half()
     held = class_counts(labels, classes) > 0
-    distances = turned_distance(held_out, means, held, unpack_symmetric(packed.float(), centred.shape[1]))
-    return {"means": means, "covariance": packed, "spread": torch.stack([distances.mean(), distances.std()])}
+    told = unpack_symmetric(packed.float(), centred.shape[1])
+    known = turned_distance(held_out, means, held, told)
+    foreign = turned_distance(held_out, means, held, told, without=held_out_labels)
+    mean, deviation = known.mean(), known.std()
+    separation = torch.where(held.sum() > 1, (foreign.mean() - mean) / deviation.clamp(min=1e-12), 0)
+    return {"means": means, "covariance": packed, "spread": torch.stack([mean, deviation, separation])}
 
 
-def turned_distance(features: Tensor, means: Tensor, held: Tensor, covariance: Tensor) -> Tensor:
+def turned_distance(
+    features: Tensor, means: Tensor, held: Tensor, covariance: Tensor, without: Tensor | None = None
+) -> Tensor:
     """The mean over turns of the logarithm of `nearest_distance`, (N,).
 
     Args:
         features: (N, T, d).
         means: (C, T, d).
+        without: a class for each image, (N,), whose means are left out.
     """
-    each = [nearest_distance(f, m, held, covariance) for f, m in zip(features.unbind(1), means.unbind(1), strict=True)]
+    each = []
+    for turned, centres in zip(features.unbind(1), means.unbind(1), strict=True):
+        distances = _class_distances(turned, centres, held, covariance)
+        if without is not None:
+            distances = distances.scatter(1, without[:, None], torch.inf)
+        each.append(distances.amin(1))
     return torch.stack(each).clamp(min=1e-12).log().mean(0)

@@ -33,10 +33,10 @@ SECTIONS: dict[str, Tells] = {
         "which classes are held, and how many images were held out",
     ),
     "turned_familiarity": Tells(
-        "mean features of classes in every turn of their images, and their covariance",
+        "mean features of classes in every turn of their images, their covariance, and how far these are apart",
         "which classes are held (the others are zeros)",
     ),
-    "temperature": Tells("how sure the model may be of itself, from images that were held out"),
+    "reliability": Tells("how sure the model may be of itself and how often it errs, from images that were held out"),
     "common": Tells(
         "mean of fixed features of each class, and their covariance: of a class with one image that image's features",
         "which classes are held (the others are zeros)",

@@ -15,7 +15,7 @@ from fedshot.fusion import Member, make_fusion
 from fedshot.fusion.interview import Interview
 from fedshot.fusion.memory import ASKED_BYTES
 from fedshot.fusion.outputs import outputs_of
-from fedshot.fusion.routed import Discriminants
+from fedshot.fusion.routed import Discriminants, TurnedFamiliar, separation
 from fedshot.local.familiarity import turned_familiarity
 from fedshot.local.statistics import evidence_of, sizes_of, statistics
 from fedshot.local.work import upload_of
@@ -173,11 +173,11 @@ def surprise(member: Member, image_features: np.ndarray) -> float:
     for turn, f in enumerate(image_features):
         far = [(f - means[c, turn]) @ inverse @ (f - means[c, turn]) for c in held]
         logs.append(np.log(min(far)))
-    mean, deviation = section["spread"].tolist()
+    mean, deviation, _ = section["spread"].tolist()
     return (float(np.mean(logs)) - mean) / deviation
 
 
-@pytest.mark.parametrize(("sharpness", "confidence", "share"), [(1.0, 0.15, 0.25), (2.0, 0.5, 0.0), (0.0, 0.15, 1.0)])
+@pytest.mark.parametrize(("sharpness", "confidence", "share"), [(1.0, 0.15, 0.75), (2.0, 0.5, 0.0), (0.0, 0.15, 2.0)])
 def test_routed_is_its_formula(
     sharpness: float,
     confidence: float,
@@ -190,9 +190,12 @@ def test_routed_is_its_formula(
 ) -> None:
     images, trained = images[:12], [train for train, _ in parts]
     members = [exact(member, data) for member, data in zip(members, trained, strict=True)]
-    g = posterior(trained, seen[:12], 0.003, confidence)
+    g, plain = (posterior(trained, seen[:12], 0.003, how_sure) for how_sure in (confidence, 0.01))
     counts = np.array([m.upload.header.class_counts for m in members], dtype=float)
     expected, weights = np.zeros((12, 10)), np.zeros((12, 3))
+    told = [m.upload.section("turned_familiarity")["spread"][2].item() for m in members]
+    apart = min(1.0, float(np.average(told, weights=counts.sum(1))))
+    assert apart > 0
     for n in range(12):
         turned = [torch.rot90(images[n], turn, (1, 2))[None] for turn in range(4)]
         answers = []
@@ -201,18 +204,18 @@ def test_routed_is_its_formula(
             prototypes = member.model.head.get_parameter("prototypes").double().numpy()
             z = np.array([np.mean([h[t] @ prototypes[4 * c + t] for t in range(4)]) for c in range(10)])
             held = counts[k] > 0
-            t = member.upload.section("temperature")["temperature"].item()
-            roots = np.sqrt(np.where(held, np.exp(z / t), 0) / np.exp(z / t)[held].sum())
-            answers.append(roots / roots.sum())
+            t, e = (member.upload.section("reliability")[name].item() for name in ("temperature", "error"))
+            fits = np.log(plain[n, :9] / counts.sum(0)[:9]) / 0.01  # linear scores, up to a constant
+            odds = np.exp((z[:9] / t + share * e * (fits - fits.max())) / 2) * held[:9]
+            answers.append(np.append(odds / odds.sum(), 0))
             r = sum(g[n, c] * counts[k, c] / counts[:, c].sum() for c in range(9))
-            weights[n, k] = r * np.exp(-sharpness * surprise(member, np.stack(h)))
+            weights[n, k] = r * np.exp(-sharpness * apart * surprise(member, np.stack(h)))
         weights[n] /= weights[n].sum()
-        expected[n] = sum(w * p for w, p in zip(weights[n], answers, strict=True)) ** 2 * g[n] ** share
+        expected[n] = sum(w * p for w, p in zip(weights[n], answers, strict=True)) ** 2
     predictor = make_fusion(f"routed:sharpness={sharpness},confidence={confidence},share={share}")
     found = predictor.fuse(members, of_characters)(images).exp()
     assert weights.std(1).max() > 0.1  # the clients do differ
-    if share:  # a class that nobody holds: as good as nothing
-        assert (found[:, 9] < 0.01 * found.amax(1)).all()
+    assert (found[:, 9] < 0.01 * found.amax(1)).all()  # a class that nobody holds: as good as nothing
     found, expected = found[:, :9], expected[:, :9]
     close(found / found.sum(1, keepdim=True), expected / expected.sum(1, keepdims=True), atol=5e-3)
 
@@ -226,7 +229,7 @@ def test_only_who_holds_a_class_is_asked_about_it(members: list[Member], seen: T
     features = unit(torch.randn(3, int(sure.sum()), 4, 512, generator=noise)).flatten(2) / 2
     logits = torch.randn(3, int(sure.sum()), 10, generator=noise)
     said = replace(outputs_of([], seen), features=features, logits=logits, seen=seen[sure])
-    own = logits[2][:, [1, 8]] / members[2].upload.section("temperature")["temperature"]
+    own = logits[2][:, [1, 8]] / members[2].upload.section("reliability")["temperature"]
     torch.testing.assert_close(predictor.combine(said).softmax(1)[:, [1, 8]], own.softmax(1))
 
 
@@ -278,7 +281,7 @@ def test_a_look_sees_the_pixels_whatever_the_size_of_a_group(
 
 def test_rules_say_what_they_need() -> None:
     rules = [make_fusion(text) for text in ("common", "routed")]
-    assert [rule.needs for rule in rules] == [("common",), ("weights", "common", "turned_familiarity", "temperature")]
+    assert [rule.needs for rule in rules] == [("common",), ("weights", "common", "turned_familiarity", "reliability")]
     assert [rule.held_out for rule in rules] == [False, True]
 
 
@@ -288,7 +291,7 @@ def test_a_client_with_too_few_held_out_images_sends_no_familiarity_and_is_told(
 ) -> None:
     train, held_out = parts[0]
     short = make_member(0, train, held_out[torch.arange(held_back)] if held_back else None, of_characters)
-    lost = {"turned_familiarity", *(["temperature"] if not held_back else [])}
+    lost = {"turned_familiarity", *(["reliability"] if not held_back else [])}
     assert short.upload.sections == members[0].upload.sections - lost
     said = lacking_section([short, *members[1:]], make_fusion("routed"))
     assert said == "client 0 sent no turned_familiarity: fuse the others by --without 0"
@@ -311,10 +314,67 @@ def test_a_tight_client_is_described_as_well_as_a_wide_one() -> None:
     for scale in (0.1, 1e-3, 1e-4):  # features this close to their class mean
         noise = torch.Generator().manual_seed(3)
         features = centres[labels] + scale * torch.randn(200, 2, 32, generator=noise)
-        found.append(turned_familiarity(features, labels, features[::3] + 0.0, 4))
+        found.append(turned_familiarity(features, labels, features[::3] + 0.0, labels[::3], 4))
         assert ROUTING["turned_familiarity"].complaint(found[-1], torch.ones(4, dtype=torch.bool)) is None
     for other in found[1:]:
         torch.testing.assert_close(other["covariance"], found[0]["covariance"], rtol=0.02, atol=0.02)
+
+
+def features_of(labels: Tensor, noise: float) -> Tensor:
+    """Features in two turns that lie around the centre of their class, (N, 2, 16)."""
+    centres = unit(torch.randn(4, 2, 16, generator=torch.Generator().manual_seed(2)))
+    return unit(centres[labels] + noise * torch.randn(len(labels), 2, 16, generator=torch.Generator().manual_seed(3)))
+
+
+def test_a_client_tells_how_well_it_would_know_what_is_foreign() -> None:
+    labels, held_back = torch.arange(200) % 4, torch.arange(0, 200, 3)
+
+    def told(noise: float, classes: int = 4) -> float:
+        own = labels % classes
+        features = features_of(own, noise)
+        found = turned_familiarity(features, own, features[held_back], own[held_back], 4)
+        return float(found["spread"][2])
+
+    clear, blurred = told(0.02), told(1.0)
+    assert clear > 5 > 2 > blurred > 0
+    assert told(0.02, classes=1) == 0.0  # which a client of one class cannot know
+
+
+def test_separation_is_that_of_foreign_images_in_deviations_of_familiar_ones() -> None:
+    labels, held_back = torch.arange(200) % 4, torch.arange(0, 200, 3)
+    features = features_of(labels, 0.3)
+    found = turned_familiarity(features, labels, features[held_back], labels[held_back], 4)
+    covariance = unpack_symmetric(found["covariance"].double(), 16).numpy()
+    inverse = np.linalg.inv(0.9 * covariance + 0.1 * np.trace(covariance) / 16 * np.eye(16))
+    logs: dict[str, list[float]] = {"known": [], "foreign": []}
+    for n in held_back.tolist():
+        for kind, allowed in (("known", range(4)), ("foreign", [c for c in range(4) if c != labels[n]])):
+            far = []
+            for turn in range(2):
+                away = (features[n, turn] - found["means"][:, turn]).double().numpy()
+                far.append(np.log(min(away[c] @ inverse @ away[c] for c in allowed)))
+            logs[kind].append(float(np.mean(far)))
+    known = np.array(logs["known"])
+    expected = [known.mean(), known.std(ddof=1), (np.mean(logs["foreign"]) - known.mean()) / known.std(ddof=1)]
+    assert found["spread"].tolist() == pytest.approx(expected, rel=1e-3)
+
+
+def test_separation_is_a_mean_over_clients_that_can_know_it(members: list[Member]) -> None:
+    familiar = [TurnedFamiliar.of(member, torch.device("cpu")) for member in members]
+    images = [m.upload.header.samples for m in members]
+
+    def told(*values: float) -> float:
+        for known, value in zip(familiar, values, strict=True):
+            known.spread = torch.tensor([0.0, 1.0, value])
+        return separation(familiar, members)
+
+    assert told(0.2, 0.4, 0.9) == pytest.approx(np.average([0.2, 0.4, 0.9], weights=images))
+    assert told(3.0, 4.0, 5.0) == 1.0 and told(-1.0, -1.0, 0.0) == 0.0
+    familiar[0].held = torch.arange(10) == 3  # one class only
+    assert told(0.0, 0.4, 0.9) == pytest.approx(np.average([0.4, 0.9], weights=images[1:]))
+    for known in familiar:
+        known.held = torch.arange(10) == 3
+    assert told(0.0, 0.0, 0.0) == 1.0
 
 
 @pytest.fixture(scope="module")
@@ -357,9 +417,11 @@ DAMAGED: dict[str, tuple[Callable[[Upload], dict[str, Tensor | None]], str]] = {
     "another width": (lambda u: {"common/means": u.section("common")["means"][:, 8:]}, r"shape \(10, 296\)"),
     "not a number": (lambda u: {"common/root": diagonal(u, "common/root", torch.nan)}, "not finite"),
     "no deviation": (
-        lambda u: {"turned_familiarity/spread": torch.tensor([1.0, 0.0])},
+        lambda u: {"turned_familiarity/spread": torch.tensor([1.0, 0.0, 1.0])},
         "spread has a deviation of 0 or less",
     ),
+    "no temperature": (lambda u: {"reliability/temperature": torch.zeros(1)}, "temperature is 0 or less"),
+    "more errors than images": (lambda u: {"reliability/error": torch.full((1,), 1.1)}, "error is not between 0 and 1"),
     "no covariance": (
         lambda u: {"turned_familiarity/covariance": diagonal(u, "turned_familiarity/covariance", -1000.0)},
         "not the covariance of anything",

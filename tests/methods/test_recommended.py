@@ -125,7 +125,7 @@ def test_every_rule_is_tried_on_its_uploads_or_says_why_not(quick: Quick, finish
 @pytest.mark.parametrize(
     ("method", "fusion", "lacks"),
     [
-        ("fafi", "routed", "common, turned_familiarity, temperature"),
+        ("fafi", "routed", "common, turned_familiarity, reliability"),
         ("fafi", "common", "common"),
         ("recommended", "typicality", "familiarity"),
     ],
