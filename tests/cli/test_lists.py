@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-import fedshot.setting
+import fedshot.holding
 from fedshot.data.dataset import Dataset, Labelled
 from fedshot.fusion import FUSIONS
 from fedshot.methods import ALIASES, METHODS
@@ -98,7 +98,7 @@ def test_partition_gives_the_entropies_of_the_notes(call: Callable, monkeypatch:
     train = Labelled(images, labels)
     names = tuple("0123456789")
     fake = Dataset("cifar10", train, train, names, (0.5,), (0.5,), "natural")
-    monkeypatch.setattr(fedshot.setting, "load_data", lambda *_: fake)
+    monkeypatch.setattr(fedshot.holding, "load_data", lambda *_: fake)
     found = call("partition", "--data", "cifar10", "-k", "5", "--alpha", "0.05", "--seed", "1", "--json").json
     assert found["sizes"] == [15274, 13309, 4729, 9738, 6950]
     assert [f"{bits:.4f}" for bits in found["entropy_bits"]] == ["1.9079", "1.7997", "0.6091", "1.1689", "1.7245"]
