@@ -190,7 +190,7 @@ def _reliability(evidence: Evidence) -> dict[str, Tensor] | None:
 
 
 def _impossible_reliability(content: Mapping[str, Tensor], held: Tensor) -> str | None:
-    if content["temperature"] <= 0:
+    if not content["temperature"] > 0:
         return "temperature is 0 or less"
     return None if 0 <= content["error"] <= 1 else "error is not between 0 and 1"
 
