@@ -183,7 +183,7 @@ def test_every_rule_is_scored_on_the_same_uploads(setting: Setting, trained: Run
     errors = {row["fusion"]: row["error"] for row in rows if "error" in row}
     assert errors.keys() == {"distilled", "common", "routed"}  # there are no public images, and no common features
     assert errors["routed"] == (
-        "fusion routed needs common, turned_familiarity, temperature, which clients of fafi do not send: choose "
+        "fusion routed needs common, turned_familiarity, reliability, which clients of fafi do not send: choose "
         "another rule, e.g. features"
     )
     rows = [row for row in rows if "error" not in row]
