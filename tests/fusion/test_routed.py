@@ -220,6 +220,18 @@ def test_routed_is_its_formula(
     close(found / found.sum(1, keepdim=True), expected / expected.sum(1, keepdims=True), atol=5e-3)
 
 
+def test_who_errs_more_listens_more_to_common_features(
+    members: list[Member], images: Tensor, of_characters: Task
+) -> None:
+    def answers(error: float, share: float) -> Tensor:
+        told = [altered(m, "reliability", "error", torch.tensor([error])) for m in members]
+        return make_fusion(f"routed:share={share}").fuse(told, of_characters)(images).softmax(1)
+
+    torch.testing.assert_close(answers(error=0.0, share=0.5), answers(error=1.0, share=0.0))
+    torch.testing.assert_close(answers(error=0.01, share=2.0), answers(error=1.0, share=0.02))
+    assert (answers(error=0.01, share=2.0) - answers(error=0.0, share=2.0)).abs().max() > 0.01
+
+
 def test_only_who_holds_a_class_is_asked_about_it(members: list[Member], seen: Tensor, of_characters: Task) -> None:
     predictor = make_fusion("routed:confidence=1000,sharpness=0,share=0").fuse(members, of_characters)
     discriminants = Discriminants.of(members, 0.003)

@@ -25,10 +25,16 @@ Quick = Callable[..., Spec]
 class FarAhead(Bench):
     """Launches three epochs together, as a GPU does where epochs are short."""
 
+    room = 3
+
     def take(self, client: Client, objective: Objective, views: Views, spec: Spec) -> Training:
         training = super().take(client, objective, views, spec)
-        training.order = torch.zeros(4 * len(client.train) - 1, dtype=torch.int64)
+        training.order = torch.zeros((self.room + 1) * len(client.train) - 1, dtype=torch.int64)
         return training
+
+
+class AsFarAsPossible(FarAhead):
+    room = 100
 
 
 def work(
@@ -80,6 +86,13 @@ def test_epochs_that_are_launched_together_change_nothing(case: str, quick: Quic
     assert stopped.checkpoint(0).exists()
     work(spec, stopped, bench=FarAhead)
     assert result(stopped) == result(whole)
+
+
+def test_no_more_epochs_are_launched_together_than_the_log_holds(quick: Quick, tmp_path: Path) -> None:
+    spec = quick("fafi", epochs=20, evaluate_at=(20,))
+    whole, together = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "together")
+    assert work(spec, whole) == work(spec, together, bench=AsFarAsPossible) == [*range(1, 21)]
+    assert result(together) == result(whole)
 
 
 def test_quick_clients_write_nothing_in_between(quick: Quick, tmp_path: Path) -> None:

@@ -10,10 +10,12 @@ import torch
 from fedshot.local.anchors import anchors
 from fedshot.local.losses import mean_cosine
 from fedshot.local.objective import Objective
+from fedshot.local.statistics import nearest_mean_agreement
 from fedshot.local.telemetry import EpochLog
 from fedshot.local.weighting import WeightReport
 from fedshot.method import Client
 from fedshot.models import Classifier, LinearHead, PrototypeHead, build
+from fedshot.sections import Evidence, Sizes
 from fedshot.setting import prepare
 from fedshot.spec import Spec
 from fedshot.task import Task
@@ -154,3 +156,11 @@ def test_the_clip_factor_is_the_limit_over_the_norm(quick: Quick, finished: Fini
         assert row["clip_factor"] == pytest.approx(1 / row["grad_norm"], rel=1e-5)
     for row in finished(quick("fafi", batch_size=64, clip=0.0, lr=0.01)).rows(0):
         assert row["clip_factor"] == 1.0
+
+
+def test_a_class_that_a_client_does_not_hold_is_nobody_s_nearest() -> None:
+    features = torch.tensor([[1.0, 0.0], [0.1, 0.0], [0.0, 1.0]])
+    labels, logits = torch.tensor([0, 0, 1]), torch.tensor([[1.0, 0, 0], [1.0, 0, 0], [0, 1.0, 0]])
+    evidence = Evidence(features, labels, None, Sizes(2, 3, (1, 8, 8)), logits, None, None, torch.zeros(3, 1, 8, 8))
+    assert evidence.class_means[2].tolist() == [0.0, 0.0]  # which the second image lies close to
+    assert nearest_mean_agreement(evidence) == 3
