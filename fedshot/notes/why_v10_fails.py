@@ -69,7 +69,7 @@ def _worse(found: Runs) -> Seen:
 
 
 def _slowed(found: Runs) -> Seen:
-    """Not in the note: what the fix of its author says by itself."""
+    """Not in the note: the reason that its author later gave for rescaling the loss."""
     first, rescaled = (found[label].record.final.accuracy for label in ("V10", "V10 rescaled"))
     scale = median(row["base_scale"] for row in found["V10"].longest)
     return Seen(

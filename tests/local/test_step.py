@@ -131,10 +131,18 @@ def test_a_still_model_is_apart_from_training(quick: Quick) -> None:
 class Taking(Bench):
     """Hands a training over to the next client on a CPU as well, where nothing is captured."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys: list[object] = []  # of the work that would be captured
+
     def take(self, client: Client, objective: Objective, views: Views, spec: Spec) -> Training:
         taken = super().take(client, objective, views, spec)
-        self._capture = lambda key, work: work()  # type: ignore[assignment]
+        self._capture = self._at_once  # type: ignore[assignment]
         return taken
+
+    def _at_once(self, key: object, work: Callable[[], object]) -> None:
+        self.keys.append(key)
+        work()
 
     def next(self, setting: Setting, number: int) -> tuple[Client, Training]:
         client = setting.client(number, copy=self.copy)
@@ -195,12 +203,11 @@ def test_a_closure_is_looked_into_though_its_model_is_known(quick: Quick, tmp_pa
 
 @pytest.mark.parametrize("method", ["fafi", "recommended"])
 def test_features_of_images_are_those_that_the_model_gives_them(method: str, quick: Quick) -> None:
-    setting, bench, keys = prepare(quick(method)), Taking(), []
+    setting, bench = prepare(quick(method)), Taking()
     for number in (2, 0, 1, 0):
         client, training = bench.next(setting, number)
-        bench._capture = lambda key, work: keys.append(key) or work()  # type: ignore[assignment,func-returns-value]
         few = replace(client, train=client.train[torch.arange(7 + number)])
         for asked in (client, few):
             found = bench.features(asked, training.still())
             assert torch.allclose(found, encode(asked, training.still(), asked.train), atol=1e-5)
-    assert len(keys) == 8 and len(set(keys)) < 4  # clients of many sizes share a pass
+    assert len(bench.keys) == 8 and len(set(bench.keys)) < 4  # clients of many sizes share a pass
