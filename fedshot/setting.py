@@ -127,7 +127,8 @@ class Setting:
             check_objective(self.method, first, self.spec)
 
     def _indices(self, number: int) -> tuple[Any, Any]:
-        return hold_out(self.partition.indices[number], self.spec.validation, self.spec.seed, number, self._labels)
+        spec, mine = self.spec, self.partition.indices[number]
+        return hold_out(mine, spec.validation, spec.seed, number, self._labels, spec.validation_most)
 
     def _counts(self, indices: Any) -> list[int]:
         return np.bincount(self._labels[indices], minlength=self.task.classes).tolist()
@@ -145,7 +146,10 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
     if hidden := sorted(options.keys() & Spec.model_fields.keys()):
         raise UserError(f"method {method_name!r}: its option {hidden[0]!r} is also a setting of every run: rename it")
     method = bind(factory, spec.options, f"method {method_name!r}")
-    spec = make_spec(**{**method.settings, **{name: getattr(spec, name) for name in spec.model_fields_set}})
+    given = {name: getattr(spec, name) for name in spec.model_fields_set}
+    # a bound goes with what it bounds: who gives the share of validation images gets that share
+    brought = {name: value for name, value in method.settings.items() if name.removesuffix("_most") not in given}
+    spec = make_spec(**{**brought, **given})
     fusion = _rule(spec.fusion, method, options)
     if spec.encoder is not None and spec.encoder not in ENCODERS:
         raise unknown("encoder", spec.encoder, ENCODERS)

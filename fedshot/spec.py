@@ -19,7 +19,10 @@ class Spec(Grown):
     """One run. A field left at None is chosen by the data set or the method; `complete` fills it in."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    later: ClassVar[tuple[str, ...]] = ("counts", "dp_noise", "dp_clip", "dp_delta", "noise_source")
+    later: ClassVar[tuple[str, ...]] = (
+        *("counts", "dp_noise", "dp_clip", "dp_delta", "noise_source"),
+        "validation_most",
+    )
 
     method: str = Field(description="a name or alias in `fedshot methods`, or FILE.py of your own")
     options: dict[str, Any] = Field(
@@ -40,6 +43,7 @@ class Spec(Grown):
         None, description="public images: a share of the training data that no client gets, as 0.1, or a data set"
     )
     validation: float = Field(0.0, ge=0, lt=1, description="share of each client's data that it holds back")
+    validation_most: Positive | None = Field(None, description="the most images that a client holds back")
 
     encoder: str | None = Field(None, description="cnn, resnet18, resnet34, resnet50, mobilenet_v2 or vit")
     norm: Literal["batch", "group"] = Field("batch", description="normalisation layers of the encoder")

@@ -75,6 +75,7 @@ OTHER: dict[str, Any] = {
     "classes_per_client": 2,
     "partition_file": "p.json",
     "validation": 0.1,
+    "validation_most": 9,
     "encoder": "cnn",
     "norm": "group",
     "augmentation": "natural",

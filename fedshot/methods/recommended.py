@@ -34,6 +34,7 @@ def recommended(
         largest_batch=128,  # a client needs many steps more than large ones
         settings={
             "validation": 0.1,
+            "validation_most": 256,  # what is measured on them needs some hundreds, not a share
             "lr": 0.1,
             "schedule": "cosine",
             "weight_decay": 5e-4,

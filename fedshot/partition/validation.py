@@ -8,7 +8,7 @@ from fedshot.seeds import stream_seed
 
 
 def hold_out(
-    indices: Indices, share: float, seed: int, client: int, labels: Indices | None = None
+    indices: Indices, share: float, seed: int, client: int, labels: Indices | None = None, most: int | None = None
 ) -> tuple[Indices, Indices]:
     """Take a validation share from the samples of one client: (train, validation), both sorted.
 
@@ -18,6 +18,7 @@ def hold_out(
         client: its number; every client draws from the stream ("validation", client) of the seed.
         labels: of the whole data set, (N,). With them, each class gives its share, to the nearest whole sample that
             the total allows, and keeps a training sample as long as another class can give instead.
+        most: no more samples than this are held out.
 
     >>> train, validation = hold_out(np.arange(10), 0.2, seed=1, client=0, labels=np.arange(10) // 5)
     >>> len(train), (validation // 5).tolist()
@@ -26,6 +27,7 @@ def hold_out(
     if not 0 <= share < 1:
         raise UserError(f"a validation share of {share} is not possible: give a number from 0 to below 1, e.g. 0.1")
     samples = np.sort(np.asarray(indices, dtype=np.int64))
+    share = share_within(share, len(samples), most)
     wanted = min(round(share * len(samples)), max(len(samples) - 1, 0))
     if not wanted:
         return samples, samples[:0]
@@ -36,6 +38,15 @@ def hold_out(
     picked = [random.permutation(stratum)[:quota] for stratum, quota in zip(strata, quotas, strict=True)]
     validation = np.sort(np.concatenate([samples[:0], *picked]))
     return np.setdiff1d(samples, validation, assume_unique=True), validation
+
+
+def share_within(share: float, samples: int, most: int | None) -> float:
+    """The share of so many samples that is held out if it must not be more than `most` of them.
+
+    >>> share_within(0.1, 1000, None), share_within(0.1, 1000, 50)
+    (0.1, 0.05)
+    """
+    return share if most is None else min(share, most / max(samples, 1))
 
 
 def _quotas(sizes: Indices, wanted: int, share: float, random: np.random.Generator) -> list[int]:

@@ -52,6 +52,7 @@ def told(client: Client, spec: Spec) -> Told:
     held_out = len(client.validation) if client.validation else 0
     if spec.counts.startswith("noised"):  # of which the exact number would tell the exact total
         held_out = round(samples * spec.validation / (1 - spec.validation))
+        held_out = min(held_out, spec.validation_most or held_out)
     return Told(counts, samples, held_out)
 
 

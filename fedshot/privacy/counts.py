@@ -9,6 +9,7 @@ import torch
 from fedshot.errors import UploadRefused, UserError
 from fedshot.fusion import Fusion, Member
 from fedshot.method import Client
+from fedshot.partition.validation import share_within
 from fedshot.privacy.policy import CountsPolicy, stricter
 from fedshot.privacy.randomness import Randomness
 from fedshot.privacy.rules import use_of_counts
@@ -32,7 +33,9 @@ def told_counts(client: Client, spec: Spec) -> tuple[tuple[int, ...], int]:
     held_out = client.validation.labels if client.validation else client.train.labels[:0]
     every = torch.tensor(exact) + torch.bincount(held_out, minlength=len(exact)).cpu()
     noise = Randomness.of(spec, "class counts", client.id).geometric(policy.epsilon, len(exact))
-    training = ((every + noise).clamp(min=0) * (1 - spec.validation)).round().long()
+    noised = (every + noise).clamp(min=0)
+    share = share_within(spec.validation, int(noised.sum()), spec.validation_most)
+    training = (noised * (1 - share)).round().long()
     if training.sum() == 0:
         training[0] = 1  # a message of no images would be refused
     return tuple(training.tolist()), int(training.sum())

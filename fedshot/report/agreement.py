@@ -31,10 +31,15 @@ PARTS: dict[str, Callable[["Record"], str]] = {
     "batch size": lambda record: f"batches of {record.spec.batch_size}",
     "optimizer": lambda record: _optimizer(record),
     "public images": lambda record: f"public: {record.spec.public}" if record.spec.public else "",
-    "validation share": lambda record: f"{record.spec.validation:.0%} held back" if record.spec.validation else "",
+    "validation share": lambda record: _held_back(record),
     "precision": lambda record: record.spec.precision or "",
     "further settings": lambda record: _further(record),
 }  # of a protocol: what each is called, and its value in words
+
+
+def _held_back(record: "Record") -> str:
+    share, most = record.spec.validation, record.spec.validation_most
+    return f"{share:.0%} held back{f', {most} at most' if most else ''}" if share else ""
 
 
 def _optimizer(record: "Record") -> str:

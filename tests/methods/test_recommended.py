@@ -10,6 +10,7 @@ from fedshot.cli.settings import build_spec
 from fedshot.errors import UserError
 from fedshot.experiment import Execution, run
 from fedshot.fusion import FUSIONS, make_fusion
+from fedshot.method import Client
 from fedshot.methods.fafi import fafi
 from fedshot.methods.recommended import recommended
 from fedshot.sections import ROUTING
@@ -21,7 +22,14 @@ from fedshot.upload import parse
 
 Quick = Callable[..., Spec]
 FinishedRun = Callable[[Spec], Any]
-SETTINGS = {"validation": 0.1, "lr": 0.1, "schedule": "cosine", "weight_decay": 5e-4, "upload_precision": "bf16"}
+SETTINGS = {
+    "validation": 0.1,
+    "validation_most": 256,
+    "lr": 0.1,
+    "schedule": "cosine",
+    "weight_decay": 5e-4,
+    "upload_precision": "bf16",
+}
 
 
 def chosen(spec: Spec) -> dict[str, Any]:
@@ -35,11 +43,27 @@ def test_settings_of_a_method_are_filled_in_where_none_is_given(quick: Quick) ->
 
 
 @pytest.mark.parametrize(
-    "given", [{"lr": 0.02, "validation": 0.3}, {"lr": 0.05, "schedule": "constant", "upload_precision": "fp32"}]
+    "given", [{"lr": 0.02, "validation_most": 9}, {"lr": 0.05, "schedule": "constant", "upload_precision": "fp32"}]
 )
 def test_what_is_given_goes_before_settings_of_the_method(given: dict[str, Any], quick: Quick) -> None:
     """A default of every other method, typed, is given too."""
     assert chosen(prepare(quick("recommended", **given)).spec) == {**SETTINGS, **given}
+
+
+def test_who_gives_the_share_of_validation_images_gets_it_without_the_bound_of_the_method(quick: Quick) -> None:
+    assert chosen(prepare(quick("recommended", validation=0.3)).spec) == {
+        **SETTINGS,
+        "validation": 0.3,
+        "validation_most": None,
+    }
+
+
+def test_a_large_client_holds_back_no_more_than_it_needs() -> None:
+    data = "synthetic:images=6000,test=10"
+    sizes = {"clients": 2, "alpha": 1000.0, "encoder": "cnn"}
+    setting = prepare(make_spec(method="recommended", data=data, **sizes))
+    held_out = [len(client.validation or ()) for client in map(setting.client, range(2)) if isinstance(client, Client)]
+    assert held_out == [256, 256]
 
 
 @pytest.mark.parametrize(("images", "given", "batch"), [(10_000, None, 128), (2_000, None, 32), (10_000, 256, 256)])

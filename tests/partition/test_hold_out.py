@@ -33,6 +33,16 @@ def test_it_is_stratified_and_spares_the_only_sample_of_a_class() -> None:
     assert np.bincount(labels[train]).tolist() == [80, 40, 8, 1]
 
 
+def test_a_bound_takes_fewer_of_each_class() -> None:
+    labels = np.repeat(np.arange(3), [600, 300, 100])
+    train, validation = hold_out(np.arange(1000), 0.2, seed=1, client=0, labels=labels, most=50)
+    assert np.bincount(labels[validation]).tolist() == [30, 15, 5] and len(train) == 950
+    unbound = hold_out(np.arange(1000), 0.2, seed=1, client=0, labels=labels)
+    bound = hold_out(np.arange(1000), 0.2, seed=1, client=0, labels=labels, most=200)
+    assert all(np.array_equal(a, b) for a, b in zip(unbound, bound, strict=True))
+    assert len(hold_out(np.array([], dtype=np.int64), 0.2, 1, 0, most=5)[1]) == 0
+
+
 def test_single_samples_are_given_when_there_is_nothing_else() -> None:
     train, validation = hold_out(np.arange(10), 0.5, seed=1, client=0, labels=np.arange(10))
     assert len(train) == len(validation) == 5

@@ -17,7 +17,7 @@ from fedshot.fusion import FUSIONS, Member, make_fusion
 from fedshot.local.work import upload_of
 from fedshot.method import Client
 from fedshot.models.copies import frozen_copy
-from fedshot.privacy.client import kept_told
+from fedshot.privacy.client import kept_told, told
 from fedshot.privacy.counts import check_told, even, told_counts
 from fedshot.privacy.policy import CountsPolicy, stricter
 from fedshot.privacy.randomness import Randomness, seeded
@@ -113,6 +113,17 @@ def test_noised_counts_are_whole_numbers_of_at_least_0_that_add_up(quick: Quick)
         assert told_counts(client, setting.spec) == (counts, samples)  # seeded
     other = prepare(quick("fafi", counts="noised:0.3", seed=2))
     assert told_counts(client_of(other), other.spec) != told_counts(client_of(setting), setting.spec)
+
+
+@pytest.mark.parametrize(("most", "held_out"), [(None, 100), (30, 30)])
+def test_noised_counts_know_how_many_images_a_client_holds_back_at_most(
+    most: int | None, held_out: int, divided: Callable[..., str]
+) -> None:
+    file = divided((200, (0, 1)))
+    spec = make_spec(method="fafi", clients=1, partition_file=file, counts="noised:9", validation=0.5)
+    setting = prepare(spec.model_copy(update={"validation_most": most}))
+    assert told(client_of(setting), setting.spec).samples == pytest.approx(200 - held_out, abs=4)
+    assert told(client_of(setting), setting.spec).validation_samples == pytest.approx(held_out, abs=4)
 
 
 def test_a_client_whose_noise_takes_everything_still_has_an_image(divided: Callable[..., str]) -> None:
