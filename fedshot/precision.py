@@ -10,6 +10,16 @@ from fedshot.spec import Precision
 _SCALE = "#scale"  # suffix of the tensor that holds the scales of an int8 tensor
 
 
+def travelling_type(tensor: Tensor, precision: Precision) -> torch.dtype:
+    """As what a tensor of a model leaves; for int8, which needs a scale, see `pack`.
+
+    >>> travelling_type(torch.zeros(2, 2), "bf16"), travelling_type(torch.zeros(2), "bf16")
+    (torch.bfloat16, torch.float32)
+    """
+    half = precision == "bf16" and tensor.ndim > 1 and tensor.is_floating_point()
+    return torch.bfloat16 if half else tensor.dtype
+
+
 def pack(tensors: Mapping[str, Tensor], precision: Precision) -> dict[str, Tensor]:
     """Matrices and filters in the given precision; vectors, scalars and integers stay as they are.
 
@@ -21,10 +31,8 @@ def pack(tensors: Mapping[str, Tensor], precision: Precision) -> dict[str, Tenso
     """
     packed: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        if precision == "fp32" or tensor.ndim < 2 or not tensor.is_floating_point():
-            packed[name] = tensor
-        elif precision == "bf16":
-            packed[name] = tensor.bfloat16()
+        if precision != "int8" or tensor.ndim < 2 or not tensor.is_floating_point():
+            packed[name] = tensor.to(travelling_type(tensor, precision))
         else:
             rows = tensor.flatten(1)
             scale = rows.abs().amax(1) / 127

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # a client that waits for its training reads these files, and
     import torch
     from torch import Tensor
 
+    from fedshot.departure import Departure
     from fedshot.local.telemetry import Row
     from fedshot.upload import Upload
 
@@ -137,7 +138,7 @@ class RunFolder:
 
         return {name: t.to(device) for name, t in parse_safetensors(self.job.read_bytes()).items()}
 
-    def write_upload(self, upload: "Upload", epoch: int | None = None) -> None:
+    def write_upload(self, upload: "Upload | Departure", epoch: int | None = None) -> None:
         write_atomic(self.upload(upload.header.client, epoch), upload.to_bytes())
 
     def finish_client(self, summary: ClientSummary, rows: "list[Row]") -> None:

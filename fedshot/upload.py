@@ -7,8 +7,9 @@ sections that it needs; only those are sent and counted.
 import hashlib
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -22,8 +23,7 @@ from torch import Tensor
 from fedshot import __version__
 from fedshot.errors import UploadRefused
 from fedshot.grown import Grown
-from fedshot.local.arrival import Arrival
-from fedshot.precision import pack, unpack
+from fedshot.precision import unpack
 from fedshot.privacy.policy import CountsPolicy
 from fedshot.sections import STATISTICS, Shape
 from fedshot.spec import Precision, first_problem
@@ -33,8 +33,9 @@ SECTIONS = ("weights", *STATISTICS)
 
 Count = Annotated[int, Field(ge=0, le=10**9)]
 Kind = tuple[torch.dtype, Shape]
+Named = tuple[str, torch.dtype, tuple[int, ...]]  # a tensor's name, type and shape
 
-_TYPES = {  # as safetensors says, and in its order
+TYPES = {  # as safetensors says, and in its order
     torch.int64: "I64",
     torch.float64: "F64",
     torch.float32: "F32",
@@ -91,30 +92,17 @@ class Upload:
 
     def to_bytes(self) -> bytes:
         """The message as it travels: safetensors, the header in its metadata. Equal uploads have equal bytes."""
-        contents = (_bytes_of(read(self.tensors[name])) for name in self._order())
-        return b"".join([self._table(), *contents])
+        order = in_order(self._named())
+        return b"".join([table(self.header, order), *(bytes_of(read(self.tensors[name])) for name, *_ in order)])
 
     @property
     def size(self) -> int:
         """The length of `to_bytes`, from names, types and shapes alone: no tensor is read."""
-        return len(self._table()) + sum(t.dtype.itemsize * math.prod(t.shape) for t in self.tensors.values())
+        named = self._named()
+        return len(table(self.header, in_order(named))) + sum(_size(dtype, shape) for _, dtype, shape in named)
 
-    def _order(self) -> list[str]:
-        """The tensors as safetensors puts them: the widest types first, then by name."""
-        types = list(_TYPES)
-        return sorted(self.tensors, key=lambda name: (types.index(self.tensors[name].dtype), name))
-
-    def _table(self) -> bytes:
-        """What the message begins with: its length, the header, and where each tensor lies; a multiple of 8."""
-        table: dict[str, object] = {"__metadata__": {"fedshot": self.header.model_dump_json()}}
-        end = 0
-        for name in self._order():
-            tensor = self.tensors[name]
-            begin, end = end, end + tensor.dtype.itemsize * math.prod(tensor.shape)
-            table[name] = {"dtype": _TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
-        text = json.dumps(table, separators=(",", ":"), ensure_ascii=False).encode()
-        text += b" " * (-len(text) % 8)
-        return len(text).to_bytes(8, "little") + text
+    def _named(self) -> list[Named]:
+        return [(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self.tensors.items()]
 
     @property
     def sha256(self) -> str:
@@ -137,46 +125,36 @@ class Upload:
         return replace(self, tensors=tensors)
 
 
-class Departure:
-    """An upload on its way from the device to the host; tensors of one type come in one transfer.
-
-    Its tensors are dense and apart from their originals. Weights travel in the header's precision, statistics as they
-    are.
-    """
-
-    def __init__(self, header: Header, sections: Mapping[str, Mapping[str, Tensor]]) -> None:
-        self._header, self._sections = header, {name: list(content) for name, content in sections.items()}
-        tensors = {f"{section}/{name}": t.detach() for section, own in sections.items() for name, t in own.items()}
-        self._parts: list[tuple[dict[str, torch.Size], Arrival]] = []
-        for dtype in dict.fromkeys(t.dtype for t in tensors.values()):
-            alike = {name: t for name, t in tensors.items() if t.dtype == dtype}
-            arrival = Arrival(torch.cat([t.reshape(-1) for t in alike.values()]))
-            self._parts.append(({name: t.shape for name, t in alike.items()}, arrival))
-
-    def ready(self) -> bool:
-        """Whether all of it is there."""
-        return all(arrival.ready() for _, arrival in self._parts)
-
-    def wait(self) -> Upload:
-        """The upload, once it is there."""
-        plain: dict[str, Tensor] = {}
-        for shapes, arrival in self._parts:
-            pieces = arrival.wait().split([shape.numel() for shape in shapes.values()])
-            plain |= {name: piece.view(shapes[name]) for name, piece in zip(shapes, pieces, strict=True)}
-        tensors: dict[str, Tensor] = {}
-        for section, names in self._sections.items():
-            own = {name: plain[f"{section}/{name}"] for name in names}
-            packed = pack(own, self._header.precision) if section == "weights" else own
-            tensors |= {f"{section}/{name}": t for name, t in packed.items()}
-        return Upload(self._header, tensors)
+def in_order(named: Iterable[Named]) -> tuple[Named, ...]:
+    """The tensors as safetensors puts them: the widest types first, then by name."""
+    types = list(TYPES)
+    return tuple(sorted(named, key=lambda tensor: (types.index(tensor[1]), tensor[0])))
 
 
-def make_upload(header: Header, sections: Mapping[str, Mapping[str, Tensor]]) -> Upload:
-    """An upload on the CPU."""
-    return Departure(header, sections).wait()
+def table(header: Header, order: tuple[Named, ...]) -> bytes:
+    """What a message begins with: its length, the header, and where each tensor lies; a multiple of 8."""
+    said = json.dumps({"fedshot": header.model_dump_json()}, separators=(",", ":"), ensure_ascii=False)
+    text = f'{{"__metadata__":{said}{_places(order)}}}'.encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
 
 
-def _bytes_of(tensor: Tensor) -> memoryview:
+@lru_cache(maxsize=64)  # thousands of clients send tensors of the same names and shapes
+def _places(order: tuple[Named, ...]) -> str:
+    """Type, shape and place of each tensor, as further entries of a JSON object."""
+    entries, end = "", 0
+    for name, dtype, shape in order:
+        begin, end = end, end + _size(dtype, shape)
+        entry = {"dtype": TYPES[dtype], "shape": shape, "data_offsets": (begin, end)}
+        entries += f",{json.dumps(name, ensure_ascii=False)}:{json.dumps(entry, separators=(',', ':'))}"
+    return entries
+
+
+def _size(dtype: torch.dtype, shape: tuple[int, ...]) -> int:
+    return dtype.itemsize * math.prod(shape)
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
     """The content of a dense tensor on the CPU, as it lies in memory."""
     if tensor.dtype == torch.bfloat16:  # which numpy does not know
         tensor = tensor.view(torch.int16)

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from fedshot.data.dataset import Dataset, Labelled
+from fedshot.departure import make_upload
 from fedshot.evaluate import calibration_error, evaluate, evaluate_with_members, metrics, score
 from fedshot.fusion import Member, Predictor, interview, make_fusion
 from fedshot.models import Classifier, PrototypeHead, build
 from fedshot.task import Task
-from fedshot.upload import Header, make_upload
+from fedshot.upload import Header
 
 CLASSES = 4
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedshot.departure import Departure
 from fedshot.engines.job import Watch
 from fedshot.experiment import Execution, run
 from fedshot.local.statistics import encode, evidence_of, nearest_mean_agreement
@@ -21,7 +22,7 @@ from fedshot.record import Record
 from fedshot.setting import prepare
 from fedshot.spec import Spec
 from fedshot.store import RunFolder
-from fedshot.upload import Departure, parse
+from fedshot.upload import parse
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedshot.departure import make_upload
 from fedshot.errors import UploadRefused, UserError
 from fedshot.experiment import finish_run
 from fedshot.fusion import FUSIONS, make_fusion
@@ -20,7 +21,7 @@ from fedshot.server import Reception, fuse_again, receive, sent
 from fedshot.setting import Setting, prepare
 from fedshot.spec import Spec
 from fedshot.store import ClientSummary, RunFolder
-from fedshot.upload import SECTIONS, Upload, make_upload, parse
+from fedshot.upload import SECTIONS, Upload, parse
 
 Quick = Callable[..., Spec]
 

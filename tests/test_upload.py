@@ -15,6 +15,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from fedshot.admission import size_limit, validate
+from fedshot.departure import Departure, make_upload
 from fedshot.errors import UploadRefused
 from fedshot.local.familiarity import familiarity
 from fedshot.local.pixels import class_pixels
@@ -23,7 +24,7 @@ from fedshot.precision import pack, unpack
 from fedshot.sections import Sizes
 from fedshot.spec import Precision
 from fedshot.task import Task
-from fedshot.upload import SECTIONS, Header, Upload, make_upload, parse
+from fedshot.upload import SECTIONS, Header, Upload, parse
 
 COUNTS = (7, 0, 5, 0, 0, 0, 0, 0, 0, 8)
 HEADER = Header(client=2, samples=20, class_counts=COUNTS, method="fafi", validation_accuracy=0.5)
@@ -111,6 +112,19 @@ def test_bytes_bring_back_the_header_and_every_tensor(
     for section, known in statistics.items():  # statistics are exact, whatever the precision of the weights
         assert all(torch.equal(back.section(section)[name], t) for name, t in known.items())
     check(sent)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_message_is_the_same_made_at_once_or_tensor_by_tensor(
+    precision: Precision, model: Classifier, statistics: dict[str, dict[str, Tensor]]
+) -> None:
+    header = HEADER.model_copy(update={"precision": precision})
+    halves = {"a": torch.rand(3, 2).bfloat16(), "b": torch.rand(4).half(), "none": torch.zeros(0), "ü": torch.zeros(())}
+    for more in ({}, {"mine": halves}):  # with further bf16 tensors beside those that become it
+        departure = Departure(header, {"weights": model.state_dict(), **statistics, **more})
+        message = departure.to_bytes()
+        assert message == departure.wait().to_bytes()
+        assert len(message) == departure.wait().size
 
 
 def test_smaller_precisions_are_smaller_by_their_ratio(model: Classifier) -> None:

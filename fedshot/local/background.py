@@ -1,7 +1,8 @@
 """Work that waits for the disk, beside that of a device."""
 
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -16,8 +17,16 @@ def in_background(work: Callable[[], Result], device: torch.device) -> Generator
     """
     if device.type == "cpu":
         return work()
-    with ThreadPoolExecutor(1) as thread:
-        doing = thread.submit(work)
+    doing = _thread().submit(work)
+    try:
         while not doing.done():
             yield False
-        return doing.result()
+    finally:
+        wait([doing])
+    return doing.result()
+
+
+@cache
+def _thread() -> ThreadPoolExecutor:
+    """One for all lanes: several would take the interpreter from each other, and from the lanes."""
+    return ThreadPoolExecutor(1, "fedshot-writer")

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fedshot.departure import Departure
 from fedshot.local.arrival import Arrival
 from fedshot.local.background import in_background
 from fedshot.local.checkpoint import Checkpoint
@@ -24,7 +25,7 @@ from fedshot.sections import Evidence
 from fedshot.setting import Setting
 from fedshot.spec import Spec
 from fedshot.store import ClientSummary, RunFolder
-from fedshot.upload import Departure, Header, Upload
+from fedshot.upload import Header, Upload
 
 CHECKPOINT_SECONDS = 60.0  # between two files from which an interrupted client goes on
 
@@ -129,12 +130,12 @@ class Ending:
         """Whether all of it is there."""
         return self.upload.ready() and (self.agreement is None or self.agreement.ready())
 
-    def complete(self, spec: Spec) -> Upload:
-        """The upload; the row is completed."""
+    def complete(self, spec: Spec) -> Departure:
+        """What is sent; the row is completed."""
         if self.agreement is not None:
             self.row["nearest_mean_agreement"] = int(self.agreement.wait()) / self.images
         told_row(self.row, spec)
-        return self.upload.wait()
+        return self.upload
 
 
 def upload_of(
@@ -208,7 +209,8 @@ def peak_memory(device: torch.device) -> int:
     A system without /proc gives the peak of the process since it began.
     """
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
+        stats = torch.cuda.memory_stats_as_nested_dict(device)  # torch's own shorthand sorts all of them
+        return stats["allocated_bytes"]["all"]["peak"]
     with suppress(OSError):
         lines = Path("/proc/self/status").read_text().splitlines()
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fedshot.data.dataset import Dataset
+from fedshot.departure import make_upload
 from fedshot.errors import UserError
 from fedshot.fusion import Member, make_fusion
 from fedshot.fusion.average import average_states, mean_head
@@ -13,7 +14,7 @@ from fedshot.fusion.weights import samples, sqrt_samples, uniform
 from fedshot.local.anchors import anchors
 from fedshot.models import Classifier, DualHead, EtfHead, LinearHead, PrototypeHead, build
 from fedshot.task import Task
-from fedshot.upload import Header, make_upload
+from fedshot.upload import Header
 
 
 def lived(task: Task, digits: Dataset, seed: int, head: type = PrototypeHead) -> Classifier:

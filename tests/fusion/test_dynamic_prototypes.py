@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedshot.departure import make_upload
 from fedshot.errors import UploadRefused, UserError
 from fedshot.fusion import Member, make_fusion
 from fedshot.fusion.average import weighted_head
@@ -23,7 +24,7 @@ from fedshot.server import Reception, lacking_section
 from fedshot.setting import Setting, prepare
 from fedshot.spec import Spec
 from fedshot.task import Task
-from fedshot.upload import Header, make_upload
+from fedshot.upload import Header
 
 COUNTS = ((30, 0, 5, 0, 7), (10, 20, 5, 0, 0), (1, 0, 90, 0, 2))  # nobody holds class 3
 SURE = ((0.9, 0.0, 0.4, 0.0, 0.6), (0.3, 0.8, 0.5, 0.0, 0.0), (0.7, 0.0, 1.0, 0.0, 0.1))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedshot.data.dataset import Dataset, Labelled
+from fedshot.departure import make_upload
 from fedshot.errors import UploadRefused, UserError
 from fedshot.fusion import Member, make_fusion
 from fedshot.fusion.interview import Interview
@@ -31,7 +32,7 @@ from fedshot.spec import Precision, Spec
 from fedshot.stored import read
 from fedshot.symmetric import pack_lower, unpack_symmetric
 from fedshot.task import Task
-from fedshot.upload import Header, Upload, make_upload
+from fedshot.upload import Header, Upload
 
 HELD = ((0, 1, 2, 3, 4), (3, 4, 5, 6, 7), (1, 8))  # nobody holds class 9
 SIZES = (200, 190, 60)

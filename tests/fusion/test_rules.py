@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedshot.data.dataset import Dataset
+from fedshot.departure import make_upload
 from fedshot.fusion import FUSIONS, Member, Predictor, make_fusion
 from fedshot.fusion.average import mean_head
 from fedshot.fusion.outputs import outputs_of
@@ -20,7 +21,7 @@ from fedshot.models import PrototypeHead, build
 from fedshot.sections import STATISTICS
 from fedshot.seeds import stream
 from fedshot.task import Task
-from fedshot.upload import Header, make_upload
+from fedshot.upload import Header
 
 HELD = ((0, 1, 2, 3, 4), (3, 4, 5, 6, 7), (1, 8))  # nobody holds class 9
 SIZES = (90, 60, 15)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedshot.data.dataset import Dataset
+from fedshot.departure import make_upload
 from fedshot.errors import UserError
 from fedshot.evaluate import evaluate_with_members, score
 from fedshot.fusion import Member, make_fusion
@@ -25,7 +26,7 @@ from fedshot.server import fuse_again
 from fedshot.setting import prepare
 from fedshot.spec import Spec
 from fedshot.task import Task
-from fedshot.upload import Header, make_upload
+from fedshot.upload import Header
 
 COUNTS = ((9, 9, 9, 3, 0, 0, 0, 0, 0, 0), (0, 0, 5, 5, 5, 5, 0, 0, 0, 0), (0, 0, 0, 0, 0, 4, 4, 1, 1, 0))
 STAGES = 5  # of the CNN for 8x8 images

@@ -69,7 +69,16 @@ def test_files_are_the_same(quick: Quick, tmp_path: Path, request: pytest.Fixtur
     for name in ("upload.safetensors", "telemetry.jsonl"):
         at_once, beside = ((folder.client(0) / name).read_bytes() for folder in folders)
         assert at_once == beside
-    assert folders[1].finished(0) is not None and threading.active_count() == 1
+    assert folders[1].finished(0) is not None
+
+
+@pytest.mark.usefixtures("beside_a_device")
+def test_all_clients_share_one_writer(quick: Quick, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        worked(quick("fafi"), RunFolder(tmp_path / name))
+    assert [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()] == [
+        "fedshot-writer_0"
+    ]
 
 
 @pytest.mark.usefixtures("beside_a_device")
