@@ -1,7 +1,7 @@
 """An upload on its way from the device to the host, for which nobody waits."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -9,12 +9,35 @@ from torch import Tensor
 
 from fedshot.local.arrival import Arrival
 from fedshot.precision import pack, travelling_type
+from fedshot.spec import Precision
 from fedshot.upload import Header, Named, Upload, bytes_of, in_order, table
 
 
 @dataclass(frozen=True)
+class Flat:
+    """Tensors that leave as one type, one after the other in the order of a message."""
+
+    named: tuple[Named, ...]
+    content: Tensor  # (n,), not yet of that type
+
+
+@torch.no_grad()
+def flattened(sections: Mapping[str, Mapping[str, Tensor]], precision: Precision) -> list[Flat]:
+    """The sections of an upload apart from their originals: weights to leave in a precision, statistics as they are."""
+    tensors = {f"{section}/{name}": tensor for section, own in sections.items() for name, tensor in own.items()}
+    groups: dict[tuple[torch.dtype, torch.dtype], list[Named]] = {}
+    for name, tensor in tensors.items():
+        leaves_as = travelling_type(tensor, precision) if name.startswith("weights/") else tensor.dtype
+        groups.setdefault((tensor.dtype, leaves_as), []).append((name, leaves_as, tensor.shape))
+    return [
+        Flat(order, torch.cat([tensors[name].reshape(-1) for name, *_ in order]))
+        for order in map(in_order, groups.values())
+    ]
+
+
+@dataclass(frozen=True)
 class _Part:
-    """Tensors that leave as one type, and come in one transfer, in the order of a message."""
+    """Tensors that leave as one type, in one transfer."""
 
     named: tuple[Named, ...]
     arrival: Arrival
@@ -33,20 +56,11 @@ class _Part:
 
 
 class Departure:
-    """Weights travel in the header's precision, statistics as they are; what arrives is apart from its originals."""
+    """A header, and `flattened` tensors in its precision."""
 
-    @torch.no_grad()
-    def __init__(self, header: Header, sections: Mapping[str, Mapping[str, Tensor]]) -> None:
+    def __init__(self, header: Header, flats: Iterable[Flat]) -> None:
         self.header = header
-        tensors = {f"{section}/{name}": tensor for section, own in sections.items() for name, tensor in own.items()}
-        groups: dict[tuple[torch.dtype, torch.dtype], list[Named]] = {}
-        for name, tensor in tensors.items():
-            leaves_as = travelling_type(tensor, header.precision) if name.startswith("weights/") else tensor.dtype
-            groups.setdefault((tensor.dtype, leaves_as), []).append((name, leaves_as, tensor.shape))
-        self._parts = [
-            _Part(order, Arrival(torch.cat([tensors[name].reshape(-1) for name, *_ in order])))
-            for order in map(in_order, groups.values())
-        ]
+        self._parts = [_Part(flat.named, Arrival(flat.content)) for flat in flats]
 
     def ready(self) -> bool:
         """Whether all of it is there."""
@@ -72,4 +86,4 @@ class Departure:
 
 def make_upload(header: Header, sections: Mapping[str, Mapping[str, Tensor]]) -> Upload:
     """An upload on the CPU."""
-    return Departure(header, sections).wait()
+    return Departure(header, flattened(sections, header.precision)).wait()

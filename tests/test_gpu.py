@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from fedshot.departure import Departure
 from fedshot.engines.job import Watch
 from fedshot.experiment import Execution, run
+from fedshot.local import work
 from fedshot.local.statistics import encode, evidence_of, nearest_mean_agreement
 from fedshot.local.telemetry import Row
 from fedshot.local.train import Bench, steps
@@ -19,6 +21,7 @@ from fedshot.methods import METHODS
 from fedshot.models import Classifier
 from fedshot.models.copies import frozen_copy
 from fedshot.record import Record
+from fedshot.sections import Evidence
 from fedshot.setting import prepare
 from fedshot.spec import Spec
 from fedshot.store import RunFolder
@@ -110,9 +113,8 @@ def test_the_host_waits_for_nothing_between_two_clients(quick: Quick) -> None:
         client = setting.client(0, copy=Bench().copy)
         assert isinstance(client, Client)
         still = frozen_copy(client.model)
-        evidence = evidence_of(client, still, setting.sizes)
-        nearest_mean_agreement(evidence)
-        return departure_of(setting, client, still, setting.method.statistics, evidence=evidence)
+        nearest_mean_agreement(evidence_of(client, still, setting.sizes))
+        return departure_of(setting, client, still, setting.method.statistics)
 
     between()  # what is made once may wait
     torch.cuda.set_sync_debug_mode("error")
@@ -121,6 +123,31 @@ def test_the_host_waits_for_nothing_between_two_clients(quick: Quick) -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert upload.wait().sections >= {"weights", "class_means"}
+
+
+@pytest.mark.parametrize("method", ["fafi", "aurora"])
+def test_the_end_of_clients_of_one_size_is_captured_and_tells_of_each_its_own(
+    method: str, quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = quick(method, clients=14, recipe="iid", epochs=3)
+    looked: list[int] = []
+
+    def counted(client: Client, *rest: Any) -> Evidence:
+        looked.append(client.id)
+        return evidence_of(client, *rest)
+
+    monkeypatch.setattr(work, "evidence_of", counted)
+    record = run(spec, tmp_path, Execution(device="cuda:0", lanes=1))
+    sizes = {client.samples for client in record.clients}
+    assert len(looked) == 4 * len(sizes) < 14, "three clients of a size as they come, the next one captured"
+    setting = prepare(spec, None, "cuda:0")
+    for number in range(14):
+        client, upload = setting.client(number), parse(RunFolder(tmp_path).upload(number).read_bytes())
+        assert isinstance(client, Client)
+        client.model.load_state_dict(upload.section("weights"))
+        evidence = evidence_of(client, client.model.eval(), setting.sizes)
+        told = upload.section("class_means")["means"].to(evidence.features)
+        assert (told - evidence.class_means).abs().max() < 1e-2 * evidence.class_means.abs().max()
 
 
 READS_BACK = """

@@ -15,7 +15,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from fedshot.admission import size_limit, validate
-from fedshot.departure import Departure, make_upload
+from fedshot.departure import Departure, flattened, make_upload
 from fedshot.errors import UploadRefused
 from fedshot.local.familiarity import familiarity
 from fedshot.local.pixels import class_pixels
@@ -121,7 +121,7 @@ def test_a_message_is_the_same_made_at_once_or_tensor_by_tensor(
     header = HEADER.model_copy(update={"precision": precision})
     halves = {"a": torch.rand(3, 2).bfloat16(), "b": torch.rand(4).half(), "none": torch.zeros(0), "ü": torch.zeros(())}
     for more in ({}, {"mine": halves}):  # with further bf16 tensors beside those that become it
-        departure = Departure(header, {"weights": model.state_dict(), **statistics, **more})
+        departure = Departure(header, flattened({"weights": model.state_dict(), **statistics, **more}, precision))
         message = departure.to_bytes()
         assert message == departure.wait().to_bytes()
         assert len(message) == departure.wait().size

@@ -3,8 +3,9 @@
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -24,11 +25,13 @@ from fedshot.models import Classifier
 from fedshot.models.copies import copy_of
 from fedshot.spec import Spec
 
+Result = TypeVar("Result")
 AtEpoch = Callable[[int, Classifier | None, Row], None]  # with the model at evaluation points
 
 _COMPARED_EVERY = 16  # steps, in short epochs: comparing gradients may cost as much as a step of a small network
 _COMPARED_TIMES = 5  # at least, in a run of that many epochs
 _TOGETHER = 32  # images by which a captured pass grows
+_ALIKE = 3  # clients of as many images that a lane has had, before their end is worth capturing
 _STEPS_AHEAD = 64  # that a device may be given before it has told how an earlier epoch ended
 
 
@@ -77,6 +80,7 @@ class Bench:
         self._copied: Copy | None = None  # for the current client
         self._spare: Copy | None = None  # which was only read, when another training was taken over
         self._features: dict[int, Tensor] = {}  # where those of so many images go
+        self._ends: Capture | None = None
 
     def copy(self, initial: Classifier) -> Classifier:
         """A model of its own for the next client: a spare one with the content of the initial model, or a new one."""
@@ -97,6 +101,7 @@ class Bench:
         on_gpu = client.train.labels.device.type == "cuda"
         made = Training(client, objective, views, spec, fused=on_gpu and self.fused and available())
         self._training, self._capture = made, Capture(made.draws) if on_gpu and self.captured else None
+        self._ends = Capture(after=_ALIKE) if self._capture else None
         return made
 
     def features(self, client: Client, model: Classifier) -> Tensor:
@@ -116,6 +121,23 @@ class Bench:
         self.do(("features", rows), training, lambda: room.copy_(encode(client, model, seen)))
         return room[:samples]
 
+    def end(self, client: Client, work: Callable[[Client], Result]) -> Result:
+        """What work makes of a trained client, on the device: captured where clients of as many images come often.
+
+        The work reads the client that it is handed, the `still` model and `features`, draws nothing and waits for
+        nothing; tensors in its result last until the next client's.
+        """
+        training, samples = self._training, len(client.train)
+        small = samples <= CHUNK and client.validation is None and client.train.targets is None
+        if training is None or self._ends is None or not small:
+            return work(client)
+        own = replace(client, train=Labelled(training.images[:samples], training.labels[:samples]))
+        try:
+            return self._ends(samples, lambda: work(own))
+        except CaptureRefused:
+            self._ends = None
+            return work(client)
+
     def do(self, key: tuple[int | str | bool, ...], training: Training, work: Callable[[], object]) -> None:
         """Runs work of the current client: captured, or as it is where it cannot be."""
         if self._capture is None:
@@ -126,8 +148,9 @@ class Bench:
         try:
             self._capture(key, work)
         except CaptureRefused as reason:
-            self.refusal, self._capture = str(reason), None
-            training.draw_anew(reason.state)
+            self.refusal, self._capture, self._ends = str(reason), None, None
+            if reason.state is not None:
+                training.draw_anew(reason.state)
             work()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedshot.departure import Departure
+from fedshot.departure import Departure, Flat, flattened
 from fedshot.local.arrival import Arrival
 from fedshot.local.background import in_background
 from fedshot.local.checkpoint import Checkpoint
@@ -66,7 +66,7 @@ def client_work(
         nonlocal ending
         row["nearest_mean_agreement"] = None
         if model is not None and epoch == spec.epochs:
-            ending = Ending.of(setting, client, model, numbers, row, bench.features(client, model))
+            ending = Ending.of(setting, client, model, numbers, row, bench)
         elif model is not None:
             folder.write_upload(upload_of(setting, client, model, setting.fusion.needs, numbers), epoch)
         told_row(row, spec)
@@ -112,19 +112,19 @@ class Ending:
     row: Row  # of the last epoch, in which the agreement belongs
 
     @classmethod
-    def of(
-        cls, setting: Setting, client: Client, model: Classifier, numbers: Told, row: Row, features: Tensor
-    ) -> "Ending":
-        """Lets the device compute all of it, and does not wait.
+    def of(cls, setting: Setting, client: Client, model: Classifier, numbers: Told, row: Row, bench: Bench) -> "Ending":
+        """Lets the device compute all of it, and does not wait."""
+        features = bench.features(client, model)
 
-        Args:
-            features: of the training images, (N, d).
-        """
-        evidence = evidence_of(client, model, setting.sizes, features)
+        def leaving(client: Client) -> tuple[list[Flat], Tensor]:
+            evidence = evidence_of(client, model, setting.sizes, features)
+            flats = flats_of(setting, client, model, setting.method.statistics, evidence)
+            return flats, nearest_mean_agreement(evidence)
+
+        flats, agreeing = bench.end(client, leaving)
         several = sum(count > 0 for count in client.class_counts) > 1
-        agreement = Arrival(nearest_mean_agreement(evidence)) if several else None
-        upload = departure_of(setting, client, model, setting.method.statistics, numbers, evidence)
-        return cls(upload, agreement, len(client.train), row)
+        upload = Departure(header_of(setting, client, model, numbers), flats)
+        return cls(upload, Arrival(agreeing) if several else None, len(client.train), row)
 
     def ready(self) -> bool:
         """Whether all of it is there."""
@@ -155,17 +155,22 @@ def departure_of(
     model: Classifier,
     sections: Collection[str],
     numbers: Told | None = None,
-    evidence: Evidence | None = None,
 ) -> Departure:
     """The same on its way from the device, for which nobody waits.
 
     Args:
         numbers: what the client tells of how much it holds, where that was settled before.
-        evidence: what its images are to the model, where that is known already.
     """
-    still, numbers, spec = frozen(model), numbers or told(client, setting.spec), setting.spec
+    still = frozen(model)
+    header = header_of(setting, client, still, numbers or told(client, setting.spec))
+    return Departure(header, flats_of(setting, client, still, sections))
+
+
+def header_of(setting: Setting, client: Client, still: Classifier, numbers: Told) -> Header:
+    """What an upload says in so many words; a client that held images back waits for the device."""
+    spec = setting.spec
     scored = client.validation if spec.dp_noise is None else None  # a share of images without noise
-    header = Header(
+    return Header(
         client=client.id,
         samples=numbers.samples,
         class_counts=numbers.class_counts,
@@ -174,10 +179,20 @@ def departure_of(
         validation_accuracy=accuracy(client, still, scored) if scored else None,
         counts=spec.counts,
     )
-    sections = sections_told(sections, spec)
+
+
+def flats_of(
+    setting: Setting, client: Client, still: Classifier, sections: Collection[str], evidence: Evidence | None = None
+) -> list[Flat]:
+    """The tensors of an upload, on the device.
+
+    Args:
+        evidence: what the client's images are to the model, where that is known already.
+    """
+    spec, sections = setting.spec, sections_told(sections, setting.spec)
     known = {name: section for name, section in setting.method.statistics.items() if name in sections}
     made = statistics(evidence or evidence_of(client, still, setting.sizes), known) if known else {}
-    return Departure(header, {"weights": told_state(still.state_dict(), spec), **made})
+    return flattened({"weights": told_state(still.state_dict(), spec), **made}, spec.upload_precision)
 
 
 @contextmanager
