@@ -23,7 +23,7 @@ from fedshot.models.copies import frozen_copy
 from fedshot.record import Record
 from fedshot.sections import Evidence
 from fedshot.setting import prepare
-from fedshot.spec import Spec
+from fedshot.spec import Spec, make_spec
 from fedshot.store import RunFolder
 from fedshot.upload import parse
 
@@ -127,9 +127,9 @@ def test_the_host_waits_for_nothing_between_two_clients(quick: Quick) -> None:
 
 @pytest.mark.parametrize("method", ["fafi", "aurora"])
 def test_the_end_of_clients_of_one_size_is_captured_and_tells_of_each_its_own(
-    method: str, quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = quick(method, clients=14, recipe="iid", epochs=3)
+    spec = make_spec(method=method, clients=14, recipe="iid", epochs=3)
     looked: list[int] = []
 
     def counted(client: Client, *rest: Any) -> Evidence:
