@@ -1,5 +1,6 @@
 """Which client to believe: common features say what the image is like, familiarity who has seen its like."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -39,7 +40,7 @@ def common(shrink: NotNegative = 0.003, confidence: NotNegative = 0.5) -> Fusion
 def routed(
     sharpness: NotNegative = 1.5,
     confidence: NotNegative = 0.15,
-    share: NotNegative = 0.75,
+    share: NotNegative = 1.5,
     shrink: NotNegative = 0.003,
 ) -> Fusion:
     """Each client counts by how likely its classes are by common features, and by how familiar the image is to it.
@@ -47,9 +48,10 @@ def routed(
     g(c|x) is the posterior of the rule `common`, s_c(x) its linear score; r_k(x) = sum_c g(c|x) n_kc / sum_j n_jc, how
     likely it is that client k holds such an image; z_k(x) the logarithm of the distance to the client's nearest class
     mean, averaged over the turns of the image, standardised by the client's held-out images; p_k(y|x) proportional to
-    exp(l_ky / T_k + share e_k s_y) over the client's classes, T_k its temperature and e_k its error: who errs often
-    listens more to common features. With d how far familiar and foreign images lie apart in the clients' own judgement,
-    w_k proportional to r_k exp(-sharpness d z_k), and q_k to the root of p_k, score_y = 2 log sum_k w_k q_k(y|x).
+    exp(l_ky / T_k + share e_k s_y / sigma) over the client's classes, T_k its temperature and e_k its error: who errs
+    often listens more to common features, whose scores are taken in units of the error sigma that they have themselves.
+    With d how far familiar and foreign images lie apart in the clients' own judgement, w_k proportional to
+    r_k exp(-sharpness d z_k), and q_k to the root of p_k, score_y = 2 log sum_k w_k q_k(y|x).
     """
 
     def fuse(members: Sequence[Member], task: Task) -> Predictor:
@@ -62,6 +64,7 @@ def routed(
         )
         foreign = torch.stack([~known.held for known in familiar])[:, None]  # (K, 1, C)
         steepness = sharpness * separation(familiar, members)
+        listening = share * error / discriminants.noise  # (K, 1)
 
         def combine(outputs: Outputs) -> Tensor:
             scores = discriminants.scores(_seen(outputs))  # (N, C)
@@ -69,7 +72,7 @@ def routed(
             g = (confidence * scores + discriminants.log_prior).softmax(1)
             log_r = (g @ holders.T).clamp(min=_TINY).log().T
             w = torch.softmax(log_r - steepness * z, dim=0)
-            beliefs = outputs.logits / temperature[:, None] + share * error[:, None] * scores  # (K, N, C)
+            beliefs = outputs.logits / temperature[:, None] + listening[:, None] * scores  # (K, N, C)
             roots = (beliefs / 2).masked_fill(foreign, -torch.inf).softmax(2)
             return 2 * (w[:, :, None] * roots).sum(0).clamp(min=_TINY).log()
 
@@ -81,8 +84,9 @@ def routed(
 class Discriminants:
     """Linear discriminants of all clients' images together, in common features."""
 
-    def __init__(self, directions: Tensor, offset: Tensor, log_prior: Tensor) -> None:
+    def __init__(self, directions: Tensor, offset: Tensor, log_prior: Tensor, noise: float) -> None:
         self.directions, self.offset, self.log_prior = directions, offset, log_prior  # (D, C), (C,), (C,)
+        self.noise = noise  # the deviation that a score has because class means come of so many images
 
     @property
     def device(self) -> torch.device:
@@ -110,7 +114,9 @@ class Discriminants:
         offset = -(means.T * directions).sum(0) / 2
         # a class that nobody holds is never the answer, and an infinite logarithm would spoil the others'
         log_prior = (total / total.sum()).clamp(min=_TINY).log()
-        return cls(directions.float(), offset.float(), log_prior.float())
+        # a mean of n_c images is off by N(0, S / n_c), and the score of an image of the class then by N(0, D / n_c)
+        noise = math.sqrt(len(within) * int((total > 0).sum()) / float(total.sum()))
+        return cls(directions.float(), offset.float(), log_prior.float(), noise)
 
     def scores(self, seen: Tensor) -> Tensor:
         """m_c^T S^-1 f - m_c^T S^-1 m_c / 2, (N, C), of common features (N, D)."""

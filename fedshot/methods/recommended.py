@@ -12,7 +12,7 @@ from fedshot.task import Task
 
 
 def recommended(
-    sharpness: NotNegative = 1.5, confidence: NotNegative = 0.15, share: NotNegative = 0.75, shrink: NotNegative = 0.003
+    sharpness: NotNegative = 1.5, confidence: NotNegative = 0.15, share: NotNegative = 1.5, shrink: NotNegative = 0.003
 ) -> Method:
     """FAFI's objective on joint labels (class, turn of the image), and the rule `routed`.
 

@@ -178,7 +178,7 @@ def surprise(member: Member, image_features: np.ndarray) -> float:
     return (float(np.mean(logs)) - mean) / deviation
 
 
-@pytest.mark.parametrize(("sharpness", "confidence", "share"), [(1.0, 0.15, 0.75), (2.0, 0.5, 0.0), (0.0, 0.15, 2.0)])
+@pytest.mark.parametrize(("sharpness", "confidence", "share"), [(1.0, 0.15, 1.5), (2.0, 0.5, 0.0), (0.0, 0.15, 3.0)])
 def test_routed_is_its_formula(
     sharpness: float,
     confidence: float,
@@ -197,6 +197,7 @@ def test_routed_is_its_formula(
     told = [m.upload.section("turned_familiarity")["spread"][2].item() for m in members]
     apart = min(1.0, float(np.average(told, weights=counts.sum(1))))
     assert apart > 0
+    noise = np.sqrt(seen.shape[1] / (counts.sum() / 9))  # of a score, with so many images of each of the nine classes
     for n in range(12):
         turned = [torch.rot90(images[n], turn, (1, 2))[None] for turn in range(4)]
         answers = []
@@ -207,7 +208,7 @@ def test_routed_is_its_formula(
             held = counts[k] > 0
             t, e = (member.upload.section("reliability")[name].item() for name in ("temperature", "error"))
             fits = np.log(plain[n, :9] / counts.sum(0)[:9]) / 0.01  # linear scores, up to a constant
-            odds = np.exp((z[:9] / t + share * e * (fits - fits.max())) / 2) * held[:9]
+            odds = np.exp((z[:9] / t + share * e * (fits - fits.max()) / noise) / 2) * held[:9]
             answers.append(np.append(odds / odds.sum(), 0))
             r = sum(g[n, c] * counts[k, c] / counts[:, c].sum() for c in range(9))
             weights[n, k] = r * np.exp(-sharpness * apart * surprise(member, np.stack(h)))
