@@ -156,8 +156,8 @@ STATISTICS: dict[str, Section] = {
 
 
 def by_turn(features: Tensor, turns: int) -> Tensor:
-    """Features of all turns side by side, (N, T · d) of norm 1, as unit features of each, (N, T, d)."""
-    return features.unflatten(1, (turns, -1)) * turns**0.5
+    """Features of all turns side by side, (N, T · d), as those of each, (N, T, d)."""
+    return features.unflatten(1, (turns, -1))
 
 
 def _turned_familiarity(evidence: Evidence) -> dict[str, Tensor] | None:

@@ -68,13 +68,16 @@ class Setting:
             return "no samples" if len(indices) == 0 else "1 sample: BatchNorm needs two"
         train = self.data.train[to_device(torch.from_numpy(indices), self.device)]
         validation = self.data.train[to_device(torch.from_numpy(held_out), self.device)] if len(held_out) else None
+        model, class_counts = copy(self.initial_model), tuple(self._counts(indices))
+        if self.spec.counts == "exact":  # or the model would tell them
+            model.begin(class_counts)
         return Client(
             id=number,
             task=self.task,
             train=train,
             validation=validation,
-            class_counts=tuple(self._counts(indices)),
-            model=copy(self.initial_model),
+            class_counts=class_counts,
+            model=model,
             epochs=self.spec.epochs,
             batch_size=self.spec.batch_size or default_batch_size(self.data),
             augmentation=self.spec.augmentation or self.data.augmentation,

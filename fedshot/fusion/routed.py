@@ -17,9 +17,10 @@ from fedshot.symmetric import unpack_lower, unpack_symmetric
 from fedshot.task import Task, channels
 
 _TINY = 1e-12  # keeps the logarithm of a probability finite
+_ALONE = 0.5  # how sure common features are where nobody else is asked
 
 
-def common(shrink: NotNegative = 0.003, confidence: NotNegative = 0.5) -> Fusion:
+def common(shrink: NotNegative = 0.003, confidence: NotNegative = _ALONE) -> Fusion:
     """No network at all: linear discriminants on common features, from the statistics of all clients together.
 
     log p(c|x) = confidence · (m_c^T S^-1 f - m_c^T S^-1 m_c / 2) + log(n_c / n) up to a constant, with f the common
@@ -51,7 +52,8 @@ def routed(
     exp(l_ky / T_k + share e_k s_y / sigma) over the client's classes, T_k its temperature and e_k its error: who errs
     often listens more to common features, whose scores are taken in units of the error sigma that they have themselves.
     With d how far familiar and foreign images lie apart in the clients' own judgement, w_k proportional to
-    r_k exp(-sharpness d z_k), and q_k to the root of p_k, score_y = 2 log sum_k w_k q_k(y|x).
+    r_k exp(-sharpness d z_k), and q_k to the root of p_k, score_y = 2 log sum_k w_k q_k(y|x). The less familiarity is
+    worth, the more the choice is left to common features: the confidence in g is confidence^d 0.5^(1 - d).
     """
 
     def fuse(members: Sequence[Member], task: Task) -> Predictor:
@@ -63,13 +65,14 @@ def routed(
             torch.stack([s[key] for s in reliability]).to(holders) for key in ("temperature", "error")
         )
         foreign = torch.stack([~known.held for known in familiar])[:, None]  # (K, 1, C)
-        steepness = sharpness * separation(familiar, members)
+        told = separation(familiar, members)
+        steepness, sureness = sharpness * told, confidence**told * _ALONE ** (1 - told)
         listening = share * error / discriminants.noise  # (K, 1)
 
         def combine(outputs: Outputs) -> Tensor:
             scores = discriminants.scores(_seen(outputs))  # (N, C)
             z = torch.stack([known.surprise(f) for known, f in zip(familiar, outputs.features, strict=True)])  # (K, N)
-            g = (confidence * scores + discriminants.log_prior).softmax(1)
+            g = (sureness * scores + discriminants.log_prior).softmax(1)
             log_r = (g @ holders.T).clamp(min=_TINY).log().T
             w = torch.softmax(log_r - steepness * z, dim=0)
             beliefs = outputs.logits / temperature[:, None] + listening[:, None] * scores  # (K, N, C)

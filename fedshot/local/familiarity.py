@@ -82,20 +82,23 @@ def turned_familiarity(
 ) -> dict[str, Tensor]:
     """The same for features of several turns of an image: means of each class in each turn, one covariance for all.
 
+    A turn counts by the square of the length of its features.
+
     Args:
-        features: unit features of the training images in each turn, (N, T, d).
+        features: of the training images in each turn, (N, T, d).
         labels: their classes, (N,).
         held_out: of the validation images, (M, T, d).
         held_out_labels: their classes, (M,).
 
     Returns:
-        `means` (C, T, d); the packed `covariance`, scaled to a mean variance of 1 so that half precision does not lose
-        what is small, since a distance is standardised anyway; and the `spread`: mean and deviation of held-out
-        images' `turned_distance`, and by how many deviations it would grow if the client had not had their class. A
-        client of one class cannot know the last, and says 0.
+        `means` (C, T, d) of unit features; the packed `covariance`, scaled to a mean variance of 1 so that half
+        precision does not lose what is small, since a distance is standardised anyway; and the `spread`: mean and
+        deviation of held-out images' `turned_distance`, and by how many deviations it would grow if the client had not
+        had their class. A client of one class cannot know the last, and says 0.
     """
-    means = torch.stack([class_means(turn, labels, classes) for turn in features.unbind(1)], dim=1)
-    centred = (features - means[labels]).flatten(0, 1)
+    directions, lengths = _unit_and_length(features)
+    means = torch.stack([class_means(turn, labels, classes) for turn in directions.unbind(1)], dim=1)
+    centred = ((directions - means[labels]) * lengths).flatten(0, 1)
     covariance = centred.T @ centred
     packed = pack_lower(covariance / covariance.diagonal().mean().clamp(min=1e-30)).half()
     held = class_counts(labels, classes) > 0
@@ -113,14 +116,23 @@ def turned_distance(
     """The mean over turns of the logarithm of `nearest_distance`, (N,).
 
     Args:
-        features: (N, T, d).
+        features: (N, T, d); a turn counts by the square of their length.
         means: (C, T, d).
         without: a class for each image, (N,), whose means are left out.
     """
+    directions, lengths = _unit_and_length(features)
     each = []
-    for turned, centres in zip(features.unbind(1), means.unbind(1), strict=True):
+    for turned, centres in zip(directions.unbind(1), means.unbind(1), strict=True):
         distances = _class_distances(turned, centres, held, covariance)
         if without is not None:
             distances = distances.scatter(1, without[:, None], torch.inf)
         each.append(distances.amin(1))
-    return torch.stack(each).clamp(min=1e-12).log().mean(0)
+    weights = lengths[:, :, 0].square()
+    logs = torch.stack(each, dim=1).clamp(min=1e-12).log()  # (N, T)
+    return (weights * logs).sum(1) / weights.sum(1).clamp(min=1e-12)
+
+
+def _unit_and_length(features: Tensor) -> tuple[Tensor, Tensor]:
+    """Directions (…, d) and lengths (…, 1); a feature of length 0 has no direction."""
+    lengths = features.norm(dim=-1, keepdim=True)
+    return features / lengths.clamp(min=1e-12), lengths

@@ -132,7 +132,7 @@ class Training:
         batch = self.order[self.place + torch.arange(size, device=self.order.device)]
         images, labels = self.images[batch], self.labels[batch]
         if views.turned:
-            images, labels = turn_at_random(images, labels, self.draws)
+            images, labels = turn_at_random(images, labels, client.model.get_buffer("shares"), self.draws)
         draws = draw(views.augmented * size, client.augmentation, self.draws)
         inputs = inputs_of(images, draws, client.augmentation, views.plain, client.task, self.fused)
         features = encode(client.model.encoder, inputs, self.spec.precision or "fp32", self.fused, self.half)

@@ -1,5 +1,7 @@
 """An encoder with a head on it."""
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 from fedshot.models.encoder import Encoder
@@ -17,6 +19,9 @@ class Classifier(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.head = head
+
+    def begin(self, class_counts: Sequence[int]) -> None:
+        """Settles what depends on how much a client holds of each class, before it trains: for most models nothing."""
 
     @property
     def width(self) -> int:

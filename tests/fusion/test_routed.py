@@ -17,7 +17,7 @@ from fedshot.fusion.interview import Interview
 from fedshot.fusion.memory import ASKED_BYTES
 from fedshot.fusion.outputs import outputs_of
 from fedshot.fusion.routed import Discriminants, TurnedFamiliar, separation
-from fedshot.local.familiarity import turned_familiarity
+from fedshot.local.familiarity import turned_distance, turned_familiarity
 from fedshot.local.statistics import evidence_of, sizes_of, statistics
 from fedshot.local.work import upload_of
 from fedshot.method import Client
@@ -191,12 +191,13 @@ def test_routed_is_its_formula(
 ) -> None:
     images, trained = images[:12], [train for train, _ in parts]
     members = [exact(member, data) for member, data in zip(members, trained, strict=True)]
-    g, plain = (posterior(trained, seen[:12], 0.003, how_sure) for how_sure in (confidence, 0.01))
     counts = np.array([m.upload.header.class_counts for m in members], dtype=float)
     expected, weights = np.zeros((12, 10)), np.zeros((12, 3))
     told = [m.upload.section("turned_familiarity")["spread"][2].item() for m in members]
     apart = min(1.0, float(np.average(told, weights=counts.sum(1))))
     assert apart > 0
+    sureness = confidence**apart * 0.5 ** (1 - apart)
+    g, plain = (posterior(trained, seen[:12], 0.003, how_sure) for how_sure in (sureness, 0.01))
     noise = np.sqrt(seen.shape[1] / (counts.sum() / 9))  # of a score, with so many images of each of the nine classes
     for n in range(12):
         turned = [torch.rot90(images[n], turn, (1, 2))[None] for turn in range(4)]
@@ -338,6 +339,19 @@ def features_of(labels: Tensor, noise: float) -> Tensor:
     """Features in two turns that lie around the centre of their class, (N, 2, 16)."""
     centres = unit(torch.randn(4, 2, 16, generator=torch.Generator().manual_seed(2)))
     return unit(centres[labels] + noise * torch.randn(len(labels), 2, 16, generator=torch.Generator().manual_seed(3)))
+
+
+def test_a_turn_counts_by_the_square_of_its_length() -> None:
+    labels = torch.arange(40) % 4
+    features, means, held = features_of(labels, 0.3), features_of(torch.arange(4), 0.0), torch.ones(4) > 0
+    lengths = torch.tensor([0.8, 0.6])[:, None]
+    both = turned_distance(features * lengths, means, held, torch.eye(16))
+    alone = [turned_distance(features[:, [t]], means[:, [t]], held, torch.eye(16)) for t in range(2)]
+    torch.testing.assert_close(both, 0.64 * alone[0] + 0.36 * alone[1])
+    never = features * torch.tensor([1.0, 0.0])[:, None]  # a turn that a client was never shown
+    torch.testing.assert_close(turned_distance(never, means, held, torch.eye(16)), alone[0])
+    found = turned_familiarity(never, labels, never[::3], labels[::3], 4)
+    assert all(tensor.isfinite().all() for tensor in found.values())
 
 
 def test_a_client_tells_how_well_it_would_know_what_is_foreign() -> None:

@@ -1,7 +1,9 @@
 """Joint labels of class and turn: what a client trains on, and how its model answers."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from fedshot.method import Client, Views
 from fedshot.methods.recommended import turned_model
 from fedshot.models import Classifier, PrototypeHead, build
 from fedshot.models.copies import copy_of, frozen_copy
-from fedshot.models.turned import TurnedClassifier, all_turns, turn_at_random, turns_of
+from fedshot.models.turned import TurnedClassifier, all_turns, turn_at_random, turn_shares, turns_of
 from fedshot.setting import prepare
 from fedshot.spec import Spec
 from fedshot.task import Task
@@ -56,33 +58,67 @@ def test_turns_keep_the_shape(shaped: Task) -> None:
         assert torch.equal(found[t], torch.stack([turned(image, t, turns) for image in images]))
 
 
-def test_a_random_turn_stands_in_the_label(shaped: Task) -> None:
+@pytest.mark.parametrize("upright", [0.0, 0.4, 1.0])
+def test_a_random_turn_stands_in_the_label(upright: float, shaped: Task) -> None:
     images, turns = images_of(shaped, 400), turns_of(shaped.shape)
-    labels = torch.arange(400) % 5
-    found, joint = turn_at_random(images, labels, torch.Generator().manual_seed(1))
+    labels, shares = torch.arange(400) % 5, torch.full((turns,), (1 - upright) / (turns - 1))
+    shares[0] = upright
+    found, joint = turn_at_random(images, labels, shares, torch.Generator().manual_seed(1))
     assert torch.equal(joint // turns, labels)
     for n in range(0, 400, 7):
         assert torch.equal(found[n], turned(images[n], int(joint[n]) % turns, turns))
     often = torch.bincount(joint % turns, minlength=turns)
-    assert (often - 400 / turns).abs().max() < 50  # four deviations and more
+    assert (often - 400 * shares).abs().max() < 50  # four deviations and more
+    assert not often[shares == 0].any()
 
 
 def test_turns_are_drawn_by_the_generator_alone(shaped: Task) -> None:
     images, labels, before = images_of(shaped, 20), torch.zeros(20, dtype=torch.int64), torch.get_rng_state()
-    draws = [turn_at_random(images, labels, torch.Generator().manual_seed(seed))[1] for seed in (1, 1, 2)]
+    shares = turn_shares([1, 0], turns_of(shaped.shape))
+    draws = [turn_at_random(images, labels, shares, torch.Generator().manual_seed(seed))[1] for seed in (1, 1, 2)]
     assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_the_last_number_below_1_is_a_turn_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "rand", lambda *size, **rest: torch.full(size, 1.0))
-    _, joint = turn_at_random(torch.zeros(2, 1, 8, 8), torch.tensor([0, 3]), torch.Generator())
+    shares = torch.full((4,), 0.25)
+    _, joint = turn_at_random(torch.zeros(2, 1, 8, 8), torch.tensor([0, 3]), shares, torch.Generator())
     assert joint.tolist() == [3, 15]
 
 
+def test_the_more_labels_teach_the_less_a_client_turns() -> None:
+    held = [[7, 0, 0, 0, 0], [50, 5, 0, 0, 0], [5, 5, 0, 0, 0], [5, 5, 5, 5, 0], [3, 3, 3, 3, 3]]
+    upright = [turn_shares(counts, 4)[0].item() for counts in held]
+    assert upright == sorted(upright) and upright[0] == 0.25 and upright[-1] == pytest.approx(1)
+    assert upright[2] == pytest.approx(1 - 0.75 * (1 - math.log(2) / math.log(5)))
+    for counts in held:
+        shares = turn_shares(counts, 4)
+        assert shares.sum() == pytest.approx(1) and (shares >= 0).all() and shares[1:].std() == 0
+    assert turn_shares([9], 2).tolist() == [0.5, 0.5], "a task of one class"
+
+
+def test_a_client_turns_by_what_it_holds_unless_its_counts_are_hidden(quick: Callable[..., Spec]) -> None:
+    def shares(**settings: Any) -> list[Tensor]:
+        setting = prepare(quick("recommended", **settings))
+        clients = [client for client in map(setting.client, range(3)) if isinstance(client, Client)]
+        expected = [turn_shares(client.class_counts, 4) for client in clients]
+        found = [client.model.get_buffer("shares") for client in clients]
+        assert torch.equal(setting.initial_model.get_buffer("shares"), torch.full((4,), 0.25)), "nobody's"
+        assert all(map(torch.equal, found, expected)) is ("counts" not in settings)
+        return found
+
+    assert len({tuple(each.tolist()) for each in shares()}) > 1
+    assert {tuple(each.tolist()) for each in shares(counts="noised:1", fusion="features")} == {(0.25,) * 4}
+
+
 @torch.no_grad()
-def test_a_class_is_the_mean_of_its_joint_logits_over_turns(model: Classifier, shaped: Task) -> None:
+@pytest.mark.parametrize("counts", [[1, 0, 0, 0, 0], [4, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+def test_a_class_is_the_mean_of_its_joint_logits_over_turns(counts: list[int], model: Classifier, shaped: Task) -> None:
     images, turns = images_of(shaped, 6), turns_of(shaped.shape)
+    model = copy_of(model)
+    model.begin(counts)
+    shares = turn_shares(counts, turns).double()
     prototypes = model.head.get_parameter("prototypes").double()
     assert prototypes.shape == (5 * turns, model.encoder.width)
     expected = torch.zeros(6, 5, dtype=torch.float64)
@@ -90,7 +126,7 @@ def test_a_class_is_the_mean_of_its_joint_logits_over_turns(model: Classifier, s
         h = model.encoder(torch.stack([turned(image, t, turns) for image in images])).double()
         for n in range(6):
             for c in range(5):
-                expected[n, c] += h[n] @ prototypes[c * turns + t] / h[n].norm() / turns
+                expected[n, c] += shares[t] * (h[n] @ prototypes[c * turns + t]) / h[n].norm()
     torch.testing.assert_close(model(images).double(), expected, rtol=1e-4, atol=1e-5)
 
 
