@@ -1,5 +1,6 @@
 """The rules `common` and `routed`: sums over clients are exact, both are their formula, and what the server refuses."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -221,6 +222,43 @@ def test_routed_is_its_formula(
     assert (found[:, 9] < 0.01 * found.amax(1)).all()  # a class that nobody holds: as good as nothing
     found, expected = found[:, :9], expected[:, :9]
     close(found / found.sum(1, keepdim=True), expected / expected.sum(1, keepdims=True), atol=5e-3)
+
+
+def test_common_features_are_heard_in_units_of_their_own_error(
+    parts: list[tuple[Labelled, Labelled]],
+    members: list[Member],
+    images: Tensor,
+    of_characters: Task,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = Discriminants.of(members, 0.003)
+    trained = sum(len(train) for train, _ in parts)
+    assert known.noise == pytest.approx(math.sqrt(len(known.directions) * 9 / trained))
+
+    def answers(share: float, noise: float) -> Tensor:
+        told = Discriminants(known.directions, known.offset, known.log_prior, noise)
+        monkeypatch.setattr(Discriminants, "of", lambda members, shrink: told)
+        return make_fusion(f"routed:share={share}").fuse(members, of_characters)(images).softmax(1)
+
+    torch.testing.assert_close(answers(share=1, noise=2), answers(share=5, noise=10))
+    assert (answers(share=1, noise=2) - answers(share=1, noise=10)).abs().max() > 0.01
+
+
+def test_common_features_choose_alone_where_familiarity_is_worth_nothing(
+    members: list[Member], images: Tensor, of_characters: Task
+) -> None:
+    def answers(separation: float, confidence: float) -> Tensor:
+        spread = [m.upload.section("turned_familiarity")["spread"] for m in members]
+        told = [
+            altered(m, "turned_familiarity", "spread", torch.tensor([*s[:2].tolist(), separation]))
+            for m, s in zip(members, spread, strict=True)
+        ]
+        return make_fusion(f"routed:confidence={confidence},sharpness=0").fuse(told, of_characters)(images).softmax(1)
+
+    torch.testing.assert_close(answers(0.0, confidence=0.01), answers(0.0, confidence=4))
+    torch.testing.assert_close(answers(0.0, confidence=4), answers(1.0, confidence=0.5))
+    torch.testing.assert_close(answers(0.5, confidence=0.02), answers(1.0, confidence=0.1))
+    assert (answers(1.0, confidence=0.01) - answers(1.0, confidence=4)).abs().max() > 0.01
 
 
 def test_who_errs_more_listens_more_to_common_features(

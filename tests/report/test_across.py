@@ -66,6 +66,7 @@ def test_seeds_are_counted_where_they_are_not_the_same_everywhere(found: Callabl
 
 def test_the_protocol_says_which_row_and_which_column_differ_in_what(found: Callable) -> None:
     own = {"lr": 0.1, "schedule": "cosine", "weight_decay": 5e-4, "validation": 0.1, "upload_precision": "bf16"}
+    own["validation_most"] = 256
     sheet = across(
         found(
             *[(method, 0.6, {"data": data}) for method in ("fafi", "etf") for data in ("digits", "svhn")],
@@ -74,9 +75,9 @@ def test_the_protocol_says_which_row_and_which_column_differ_in_what(found: Call
     )
     assert sheet.notes[-1] == (
         "Protocol: 2 clients · dirichlet α = 0.05 · 2 local epochs · cnn · batches of 32 · sgd at 0.05, constant "
-        "(recommended: sgd at 0.1, cosine, weight decay 0.0005) · validation share: none (recommended: 10% held back) "
-        "· further settings: none (recommended: upload precision bf16) · 3 seeds (1, 2, 3) "
-        "· evaluated after the last epoch."
+        "(recommended: sgd at 0.1, cosine, weight decay 0.0005) · validation share: none "
+        "(recommended: 10% held back, 256 at most) · further settings: none (recommended: upload precision bf16) "
+        "· 3 seeds (1, 2, 3) · evaluated after the last epoch."
     )
 
 
