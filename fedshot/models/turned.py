@@ -34,7 +34,7 @@ def turn_shares(class_counts: Sequence[int], turns: int) -> Tensor:
     class not at all. Between them the share of images that are turned by chance falls with the entropy H of the
     client's classes, 1 - H / log C.
 
-    >>> turn_shares([9, 0, 0], 4), turn_shares([3, 3, 3], 2)
+    >>> turn_shares([9, 0], 4), turn_shares([4, 4], 2)
     (tensor([0.2500, 0.2500, 0.2500, 0.2500]), tensor([1., 0.]))
     """
     held = torch.tensor([count for count in class_counts if count], dtype=torch.float64)
