@@ -1,6 +1,6 @@
 """A training that becomes another client's, in its own tensors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedshot.local import step
+from fedshot.local.capture import Capture, Result
 from fedshot.local.counterparts import counterparts
 from fedshot.local.objective import Objective
 from fedshot.local.statistics import encode
@@ -128,6 +129,17 @@ def test_a_still_model_is_apart_from_training(quick: Quick) -> None:
     assert not torch.equal(still.state_dict()["head.prototypes"], before["head.prototypes"])
 
 
+class AtOnce(Capture):
+    """Captures nothing, and keeps the keys of the work that would be."""
+
+    def __init__(self, keys: list[object]) -> None:
+        self.keys = keys
+
+    def __call__(self, key: Hashable, work: Callable[[], Result]) -> Result:
+        self.keys.append(key)
+        return work()
+
+
 class Taking(Bench):
     """Hands a training over to the next client on a CPU as well, where nothing is captured."""
 
@@ -137,12 +149,8 @@ class Taking(Bench):
 
     def take(self, client: Client, objective: Objective, views: Views, spec: Spec) -> Training:
         taken = super().take(client, objective, views, spec)
-        self._capture = self._at_once  # type: ignore[assignment]
+        self._capture = AtOnce(self.keys)
         return taken
-
-    def _at_once(self, key: object, work: Callable[[], object]) -> None:
-        self.keys.append(key)
-        work()
 
     def next(self, setting: Setting, number: int) -> tuple[Client, Training]:
         client = setting.client(number, copy=self.copy)
