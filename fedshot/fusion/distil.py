@@ -17,42 +17,53 @@ from torch import Tensor
 from fedshot.data.dataset import Labelled
 from fedshot.errors import UserError
 from fedshot.fusion.average import average_states, first_logits
-from fedshot.fusion.imagined import images_from_statistics, noise_images, procedural_images
+from fedshot.fusion.imagined import images_from_statistics, noise_images, procedural_images, stored
 from fedshot.fusion.interview import Interview
 from fedshot.fusion.outputs import Outputs
+from fedshot.fusion.routed import common
 from fedshot.fusion.rule import Fusion, Member, Predictor
 from fedshot.fusion.weights import samples, uniform
 from fedshot.local import losses
 from fedshot.local.at_server import ServerTraining, trained_at_server
 from fedshot.local.objective import Objective, Step, Term
 from fedshot.local.train import TrainingDiverged
+from fedshot.local.views import augment
 from fedshot.local.weighting import Scheduled
 from fedshot.method import Views
 from fedshot.models import Classifier, unit
 from fedshot.models.copies import copy_of
 from fedshot.options import AboveZero, NotNegative
+from fedshot.seeds import stream_seed
+from fedshot.spec import Positive
 from fedshot.task import Task
 
 Images = Literal["public", "noise", "procedural", "statistics"]
 Start = Literal["average", "largest"]
+Beside = Literal["nothing", "common"]
+
+_AT_ONCE = 2000  # images of which views are made
 
 
 def distilled(
     teacher: str = "features",
     images: Images = "public",
     count: Annotated[int, Field(ge=2)] = 2000,  # BatchNorm needs two
+    views: Positive = 4,
     temperature: AboveZero = 1.0,
     calibrate: NotNegative = 0.0,
     alignment: NotNegative = 0.0,
+    beside: Beside = "nothing",
     start: Start = "average",
-    student: ServerTraining = ServerTraining(passes=40, cosine=True),
+    student: ServerTraining = ServerTraining(passes=10, cosine=True),
 ) -> Fusion:
     """One model, taught by another rule's ensemble on public images, or on images that the server makes for itself.
 
-    L = T^2 KL( softmax(t'/T) || softmax(z/T) ) + alignment (1 - cos(h, g)),  t' = t - calibrate log prior,
-    for the teacher's scores t and the mean g of its models' unit features; z and h are the student's. `count` is how
-    many it makes: noise, overlapping shapes (procedural), or draws from statistics of pixels. Options of the teacher
-    follow its name, with ; between them.
+    L = T^2 KL( softmax(t'/T) || softmax((z + a)/T) ) + alignment (1 - cos(h, g)),  t' = t - calibrate log prior,
+    for the teacher's scores t and the mean g of its models' unit features; z and h are the student's; a are the scores
+    of the rule `common` with `beside=common`, in training and in use, or 0. `count` is how many images it makes: noise,
+    overlapping shapes (procedural), or draws from statistics of pixels. Each image is shown in so many `views`, the
+    first of them as it is, and the teacher is asked about every one. Options of the teacher follow its name, with ;
+    between them.
     """
     from fedshot.fusion import make_fusion  # whose table holds this rule
 
@@ -66,23 +77,26 @@ def distilled(
     def fuse(members: Sequence[Member], task: Task) -> Predictor:
         members = sorted(members, key=lambda m: m.upload.header.client)
         ensemble = rule.fuse(members, task)
-        seen = _images(images, count, members, task)
+        support = common().fuse(members, task) if beside == "common" else None
+        seen = _views(_images(images, count, members, task), views, task)
         shares = _shares(ensemble, members) if alignment > 0 else None
-        data = _lesson(ensemble, seen, task, calibrate * _log_prior(members), temperature, shares)
-        objective = _objective(task.classes, temperature, alignment)
-        # a view of what shows nothing is another image, of which the teacher has said nothing
-        course = replace(task, augmentation="none") if images in ("noise", "procedural") else task
+        data = _lesson(ensemble, seen, task, calibrate * _log_prior(members), temperature, shares, support)
+        objective = _objective(task.classes, temperature, alignment, support is not None)
+        course = replace(task, augmentation="none")  # of another view the teacher has said nothing
         try:
             model = trained_at_server(_started(start, members), data, course, objective, Views(augmented=1), student)
         except TrainingDiverged as end:
             raise UserError(f"distilled: the student's {end}: lower student.rate from {student.rate:g}") from None
-        return Predictor((model,), first_logits, teacher=ensemble)
+        if support is None:
+            return Predictor((model,), first_logits, teacher=ensemble)
+        told = support.combine
+        return Predictor((model,), lambda said: first_logits(said) + told(said), teacher=ensemble, look=support.look)
 
-    pixels = ("class_pixels",) if images == "statistics" else ()
+    more = (*(["class_pixels"] if images == "statistics" else []), *(["common"] if beside == "common" else []))
     return Fusion(
         "distilled",
         fuse,
-        needs=(*rule.needs, *(section for section in pixels if section not in rule.needs)),
+        needs=(*rule.needs, *(section for section in more if section not in rule.needs)),
         held_out=rule.held_out,
         public=rule.public or images == "public",
         check=rule.check,
@@ -106,22 +120,44 @@ def _images(kind: Images, count: int, members: Sequence[Member], task: Task) -> 
     return task.public.data.images
 
 
+def _views(images: Tensor, views: int, task: Task) -> Tensor:
+    """The images, then so many times less one an augmented view of each, (views · N, channels, H, W) uint8."""
+    draws = torch.Generator(images.device)
+    draws.manual_seed(stream_seed(task.seed, "distilled", "views"))
+    parts = [part for _ in range(views - 1) for part in images.split(_AT_ONCE)]
+    return torch.cat([images, *(stored(augment(part, task.augmentation, draws)) for part in parts)])
+
+
 @torch.no_grad()
 def _lesson(
-    teacher: Predictor, images: Tensor, task: Task, prior: Tensor, temperature: float, shares: Tensor | None
+    teacher: Predictor,
+    images: Tensor,
+    task: Task,
+    prior: Tensor,
+    temperature: float,
+    shares: Tensor | None = None,
+    support: Predictor | None = None,
 ) -> Labelled:
-    """The images with what the teacher says about each: softened probabilities (N, C), and perhaps a feature (N, d).
+    """The images with what is said about each: (N, C), and what else `_objective` reads beside it.
+
+    Softened probabilities of the teacher, perhaps scores of what stands beside the student, perhaps a feature (N, d).
 
     Args:
-        prior: what is taken off the scores, (C,).
+        prior: what is taken off the teacher's scores, (C,).
         shares: of each model in the mean feature; None for no feature.
+        support: what stands beside the student; it asks no model.
     """
     scores, targets = [], []
-    for said in Interview({"teacher": (teacher.models, teacher.look)}, images, task).with_one("teacher"):
+    look = teacher.look if support is None else support.look
+    for said in Interview({"teacher": (teacher.models, look)}, images, task).with_one("teacher"):
         told = teacher.combine(said).float()
         told = told - prior.to(told)
-        soft = (told / temperature).softmax(1)
-        targets.append(soft if shares is None else torch.cat([soft, _mean_feature(said, shares)], dim=1))
+        parts = [(told / temperature).softmax(1)]
+        if support is not None:
+            parts.append(support.combine(said))
+        if shares is not None:
+            parts.append(_mean_feature(said, shares))
+        targets.append(torch.cat(parts, dim=1))
         scores.append(told)
     return Labelled(images, torch.cat(scores).argmax(1), torch.cat(targets))
 
@@ -146,12 +182,17 @@ def _mean_feature(said: Outputs, shares: Tensor) -> Tensor:
     return torch.einsum("k,knd->nd", shares.to(said.features), unit(said.features))
 
 
-def _objective(classes: int, temperature: float, alignment: float) -> Objective:
+def _objective(classes: int, temperature: float, alignment: float, supported: bool) -> Objective:
+    """The loss of a student, whose targets are laid out by `_lesson`."""
+    told = classes * (2 if supported else 1)  # before a feature
+
     def answers(step: Step) -> Tensor:
-        return losses.distillation(step.logits, _targets(step)[:, :classes], temperature)
+        targets = _targets(step)
+        logits = step.logits + targets[:, classes:told] if supported else step.logits
+        return losses.distillation(logits, targets[:, :classes], temperature)
 
     def features(step: Step) -> Tensor:
-        return losses.cosine(step.unit, _targets(step)[:, classes:])
+        return losses.cosine(step.unit, _targets(step)[:, told:])
 
     drawn = (Term("feature_alignment", features),) if alignment > 0 else ()
     return Objective(base=(Term("distillation", answers),), align=drawn, weighting=Scheduled(alignment))

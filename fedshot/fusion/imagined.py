@@ -19,7 +19,7 @@ _AT_ONCE = 2000  # procedural images
 def noise_images(count: int, task: Task) -> Tensor:
     """Gaussian pixels with the mean and the deviation of the task's channels, (count, channels, H, W) uint8."""
     noise = torch.randn(count, *task.shape, generator=stream(task.seed, "imagined", "noise"))
-    return _stored(channels(task.mean, noise.device) + channels(task.std, noise.device) * noise)
+    return stored(channels(task.mean, noise.device) + channels(task.std, noise.device) * noise)
 
 
 def procedural_images(count: int, task: Task) -> Tensor:
@@ -28,7 +28,7 @@ def procedural_images(count: int, task: Task) -> Tensor:
     draws, parts = stream(task.seed, "imagined", "procedural"), list[Tensor]()
     for start in range(0, count, _AT_ONCE):
         square = dead_leaves(min(_AT_ONCE, count - start), max(height, width), number, draws)
-        parts.append(_stored(square[:, :, :height, :width]))
+        parts.append(stored(square[:, :, :height, :width]))
     return torch.cat(parts)
 
 
@@ -53,9 +53,9 @@ def images_from_statistics(count: int, members: Sequence[Member], task: Task) ->
     sections = [m.upload.section("class_pixels") for m in members]
     mean, std = (torch.stack([s[name] for s in sections])[clients, classes] for name in ("mean", "std"))
     coarse = mean + std * torch.randn(mean.shape, generator=draws)
-    return _stored(functional.interpolate(coarse, task.shape[1:], mode="bilinear", align_corners=False))
+    return stored(functional.interpolate(coarse, task.shape[1:], mode="bilinear", align_corners=False))
 
 
-def _stored(pixels: Tensor) -> Tensor:
+def stored(pixels: Tensor) -> Tensor:
     """Pixels around [0, 1] as an image is stored."""
     return (255 * pixels).round().clamp(0, 255).to(torch.uint8)

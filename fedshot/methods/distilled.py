@@ -6,23 +6,26 @@ from typing import Annotated
 from pydantic import Field
 
 from fedshot.fusion import distilled as distilled_rule
-from fedshot.fusion.distil import Images, Start
+from fedshot.fusion.distil import Beside, Images, Start
 from fedshot.local.at_server import ServerTraining
 from fedshot.method import Method
 from fedshot.methods.fafi import fafi
 from fedshot.options import AboveZero, NotNegative
+from fedshot.spec import Positive
 
 
 def distilled(
     teacher: str = "features",
     images: Images = "public",
     count: Annotated[int, Field(ge=2)] = 2000,
+    views: Positive = 4,
     temperature: AboveZero = 1.0,
     calibrate: NotNegative = 0.0,
     alignment: NotNegative = 0.0,
+    beside: Beside = "nothing",
     start: Start = "average",
-    student: ServerTraining = ServerTraining(passes=40, cosine=True),
+    student: ServerTraining = ServerTraining(passes=10, cosine=True),
 ) -> Method:
     """FAFI, its ensemble distilled into one model on public images, on noise, or on images drawn from statistics."""
-    rule = distilled_rule(teacher, images, count, temperature, calibrate, alignment, start, student)
+    rule = distilled_rule(teacher, images, count, views, temperature, calibrate, alignment, beside, start, student)
     return replace(fafi(), name="distilled", fusion=rule)

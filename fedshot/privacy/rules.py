@@ -24,7 +24,8 @@ def _shared_base(options: Options) -> Use:
 def _distilled(options: Options) -> Use:
     if options["calibrate"]:
         return "decides"
-    return _use(options["teacher"].replace(";", ","), {})
+    uses = _use(options["teacher"].replace(";", ","), {})
+    return "weighs" if uses == "nothing" and options["beside"] == "common" else uses
 
 
 # A rule that weighs clients by class counts can weigh them by all their images instead. A rule that decides something

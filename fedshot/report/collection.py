@@ -40,9 +40,10 @@ class Kept:
 def collected(path: Path) -> Iterator[tuple[Path, Callable[[], "Record"]]]:
     """Where each record of a collection lies, as FILE:LINE, and how to read it."""
     try:
-        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # a string may hold other line ends
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read as a collection of records: {error}") from None
+    lines = text.removesuffix("\n").split("\n") if text else []  # a string may hold other line ends
     for number, line in enumerate(lines, start=1):
         place = Path(f"{path}:{number}")
         yield place, partial(_parse, place, line)

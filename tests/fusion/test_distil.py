@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from fedshot.data.dataset import Dataset
+from fedshot.data.dataset import Dataset, Labelled
 from fedshot.errors import UserError
 from fedshot.evaluate import score
 from fedshot.fusion import Member, Predictor, distil, make_fusion
@@ -19,6 +20,7 @@ from fedshot.fusion.interview import Interview
 from fedshot.local import losses
 from fedshot.local.pixels import FEWEST, class_pixels
 from fedshot.local.views import augment
+from fedshot.models import Classifier
 from fedshot.server import fuse_again, receive
 from fedshot.setting import Setting, prepare
 from fedshot.spec import Spec
@@ -94,7 +96,7 @@ def test_every_kind_of_images_teaches_something_and_the_same_twice(
 def test_neutral_strengths_are_plain_distillation(members: tuple[Member, ...], task: Task) -> None:
     plain = taught(BRIEF, members, task)
     assert equal(plain, taught(f"{BRIEF},calibrate=0,alignment=0,teacher=features:weights=samples", members, task))
-    for other in ("calibrate=1", "alignment=1", "temperature=2", "start=largest", "teacher=class_weighted"):
+    for other in ("calibrate=1", "alignment=1", "temperature=2", "views=3", "start=largest", "teacher=class_weighted"):
         assert not equal(plain, taught(f"{BRIEF},{other}", members, task)), other
 
 
@@ -106,20 +108,76 @@ def test_a_teacher_may_have_options(members: tuple[Member, ...], task: Task) -> 
     assert torch.equal(found.teacher(images), make_fusion(plain).fuse(members, task)(images))
 
 
-def test_the_teacher_is_asked_once_and_about_plain_images(
+def test_the_teacher_is_asked_once_about_every_view_and_the_student_sees_no_other(
     members: tuple[Member, ...], task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Tensor] = []
+    asked, shown, made = list[Tensor](), list[Tensor](), distil.trained_at_server
 
     class Counting(Interview):
         def __init__(self, panels: Any, images: Tensor, task: Task) -> None:
             asked.append(images)
             super().__init__(panels, images, task)
 
+    def training(model: Classifier, data: Labelled, course: Task, *rest: Any) -> Classifier:
+        assert course.augmentation == "none" and task.augmentation != "none"
+        shown.append(data.images)
+        return made(model, data, course, *rest)
+
     monkeypatch.setattr(distil, "Interview", Counting)
-    taught("student.passes=3", members, task)
-    assert task.public is not None and len(asked) == 1
-    assert torch.equal(asked[0], task.public.data.images)
+    monkeypatch.setattr(distil, "trained_at_server", training)
+    taught("student.passes=1,views=3", members, task)
+    assert task.public is not None and len(asked) == len(shown) == 1
+    plain, views = task.public.data.images, asked[0].split(len(task.public.data))
+    assert torch.equal(shown[0], asked[0]) and torch.equal(views[0], plain) and len(views) == 3
+    for view in views[1:]:  # of the same image each, found again far above chance, and none of them the image
+        apart = (view.float()[:, None] - plain.float()[None]).flatten(2).norm(dim=2)
+        assert (apart.argmin(1) == torch.arange(len(plain))).float().mean() > 0.2 and apart.diagonal().min() > 0
+    assert not torch.equal(views[1], views[2])
+    assert torch.equal(distil._views(plain, 1, task), plain)
+
+
+@pytest.fixture(scope="module")
+def routed_run(quick: Quick, divided: Callable[..., str], finished: FinishedRun) -> tuple[Setting, tuple[Member, ...]]:
+    file = divided((160, range(6)), (120, range(4, 10)), (60, (1, 8)))
+    setting = prepare(quick("recommended", epochs=6, public="0.1", partition_file=file, evaluate_at=()))
+    needs = make_fusion("routed").needs
+    return setting, receive(setting, finished(setting.spec).folder, needs).members
+
+
+def test_beside_common_features_a_student_learns_only_what_they_lack(
+    routed_run: tuple[Setting, tuple[Member, ...]], digits: Dataset
+) -> None:
+    setting, members = routed_run
+    seen = setting.task.prepare(digits.test.images)
+    alone, beside = (
+        taught(f"teacher=routed,passes=2,{more}", members, setting.task) for more in ("start=average", "beside=common")
+    )
+    support = make_fusion("common").fuse(members, setting.task)
+    (model,) = beside.models
+    torch.testing.assert_close(beside(seen), model(seen) + support(seen))
+    assert divergence(beside, digits.test.images, setting.task) < 0.7 * divergence(
+        alone, digits.test.images, setting.task
+    )
+
+
+def test_what_stands_beside_a_student_is_no_part_of_its_features(
+    routed_run: tuple[Setting, tuple[Member, ...]], digits: Dataset
+) -> None:
+    setting, members = routed_run
+    teacher, support = (make_fusion(name).fuse(members, setting.task) for name in ("routed", "common"))
+    images, shares = digits.test.images[:5], _shares(teacher, members)
+    both = _lesson(teacher, images, setting.task, torch.zeros(10), 1.0, shares, support).targets
+    plain = _lesson(teacher, images, setting.task, torch.zeros(10), 1.0, shares).targets
+    assert both is not None and plain is not None
+    torch.testing.assert_close(both[:, :10], plain[:, :10])
+    torch.testing.assert_close(both[:, 10:20], support(setting.task.prepare(images)))
+    torch.testing.assert_close(both[:, 20:], plain[:, 10:])
+    objective = distil._objective(10, 1.0, alignment=1.0, supported=True)
+    logits, targets = torch.randn(5, 10), torch.cat([both[:, :20], torch.nn.functional.one_hot(torch.arange(5), 16)], 1)
+    step = SimpleNamespace(logits=logits, unit=torch.eye(5, 16), targets=targets)
+    told, near = objective.base[0].value(step), objective.align[0].value(step)
+    assert float(near) == pytest.approx(0, abs=1e-6)
+    assert float(told) == pytest.approx(float(losses.distillation(logits + both[:, 10:20], both[:, :10], 1.0)))
 
 
 def test_calibration_takes_the_prior_of_the_federation_off(members: tuple[Member, ...], task: Task) -> None:
@@ -239,6 +297,8 @@ def test_a_rule_inherits_what_its_teacher_needs() -> None:
     rule = make_fusion("distilled:teacher=typicality,images=statistics")
     assert rule.needs == ("weights", "familiarity", "class_pixels") and rule.held_out and not rule.public
     assert make_fusion("distilled:teacher=moments,images=noise").needs == ("weights", "moments")
+    assert make_fusion("distilled:beside=common").needs == ("weights", "common")
+    assert make_fusion("distilled:teacher=routed,beside=common").needs == make_fusion("routed").needs
 
 
 def test_statistics_cost_what_the_docs_say(members: tuple[Member, ...]) -> None:

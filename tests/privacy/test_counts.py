@@ -223,6 +223,9 @@ def test_every_rule_is_in_the_table() -> None:
 
 
 def test_the_options_of_a_methods_own_rule_count() -> None:
+    for beside, uses in (("nothing", "nothing"), ("common", "weighs")):
+        text = f"distilled:images=noise,beside={beside}"
+        assert use_of_counts(make_spec(method="recommended", fusion=text), make_fusion(text)) == uses
     calibrated = make_spec(method="distilled", options={"images": "noise", "calibrate": 1.0}, counts="withheld")
     with pytest.raises(UserError, match="decides by them"):
         prepare(calibrated)

@@ -48,6 +48,13 @@ def test_what_is_kept_reads_back_equal_in_an_order_that_does_not_depend_on_when_
     assert all(record in records for record in kept)
 
 
+def test_a_file_with_nothing_in_it_is_a_collection_of_nothing(read_back: Callable, tmp_path: Path) -> None:
+    file = tmp_path / "kept.jsonl"
+    file.touch()
+    assert read_collection(file) == {}
+    assert keep(file, [read_back("fafi", 1)]) == Kept(new=1, replaced=0, before=0)
+
+
 def test_a_run_of_the_same_spec_is_replaced_and_the_other_lines_stay_as_they_are(
     read_back: Callable, tmp_path: Path
 ) -> None:
