@@ -160,13 +160,11 @@ def by_turn(features: Tensor, turns: int) -> Tensor:
     return features.unflatten(1, (turns, -1))
 
 
-def _turned_familiarity(evidence: Evidence) -> dict[str, Tensor] | None:
-    held_out, labels = evidence.held_out, evidence.held_out_labels
-    if held_out is None or labels is None or len(held_out) < 2:  # a deviation needs two
-        return None
+def _turned_familiarity(evidence: Evidence) -> dict[str, Tensor]:
     turns = turns_of(evidence.sizes.image)
-    seen, held_back = by_turn(evidence.features, turns), by_turn(held_out, turns)
-    return turned_familiarity(seen, evidence.labels, held_back, labels, evidence.classes)
+    held_back = None if evidence.held_out is None else by_turn(evidence.held_out, turns)
+    seen = by_turn(evidence.features, turns)
+    return turned_familiarity(seen, evidence.labels, held_back, evidence.held_out_labels, evidence.classes)
 
 
 def _turned_familiarity_layout(sizes: Sizes) -> dict[str, Shape]:
@@ -182,10 +180,10 @@ def _impossible_turned_familiarity(content: Mapping[str, Tensor], held: Tensor) 
     return None if shrunk_root(covariance)[1] else "covariance is not the covariance of anything"
 
 
-def _reliability(evidence: Evidence) -> dict[str, Tensor] | None:
+def _reliability(evidence: Evidence) -> dict[str, Tensor]:
     logits, labels, held = evidence.held_out_logits, evidence.held_out_labels, evidence.held
-    if logits is None or labels is None:
-        return None
+    if logits is None or labels is None:  # nothing was held back, and nothing is known
+        logits, labels = evidence.features.new_zeros(0, evidence.classes), evidence.labels[:0]
     return {"temperature": temperature(logits, labels, held), "error": held_out_error(logits, labels, held)}
 
 

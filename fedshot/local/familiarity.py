@@ -78,7 +78,7 @@ def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
 
 
 def turned_familiarity(
-    features: Tensor, labels: Tensor, held_out: Tensor, held_out_labels: Tensor, classes: int
+    features: Tensor, labels: Tensor, held_out: Tensor | None, held_out_labels: Tensor | None, classes: int
 ) -> dict[str, Tensor]:
     """The same for features of several turns of an image: means of each class in each turn, one covariance for all.
 
@@ -87,14 +87,15 @@ def turned_familiarity(
     Args:
         features: of the training images in each turn, (N, T, d).
         labels: their classes, (N,).
-        held_out: of the validation images, (M, T, d).
+        held_out: of the validation images, (M, T, d), where there are any.
         held_out_labels: their classes, (M,).
 
     Returns:
         `means` (C, T, d) of unit features; the packed `covariance`, scaled to a mean variance of 1 so that half
         precision does not lose what is small, since a distance is standardised anyway; and the `spread`: mean and
         deviation of held-out images' `turned_distance`, and by how many deviations it would grow if the client had not
-        had their class. A client of one class cannot know the last, and says 0.
+        had their class. A client of one class cannot know the last, and says 0; so does one that held back fewer than
+        two images, and its own images' distances stand in for the others.
     """
     directions, lengths = _unit_and_length(features)
     means = torch.stack([class_means(turn, labels, classes) for turn in directions.unbind(1)], dim=1)
@@ -103,10 +104,15 @@ def turned_familiarity(
     packed = pack_lower(covariance / covariance.diagonal().mean().clamp(min=1e-30)).half()
     held = class_counts(labels, classes) > 0
     told = unpack_symmetric(packed.float(), centred.shape[1])
-    known = turned_distance(held_out, means, held, told)
-    foreign = turned_distance(held_out, means, held, told, without=held_out_labels)
-    mean, deviation = known.mean(), known.std()
-    separation = torch.where(held.sum() > 1, (foreign.mean() - mean) / deviation.clamp(min=1e-12), 0)
+    if held_out is None or held_out_labels is None or len(held_out) < 2:
+        deviation, mean = torch.std_mean(turned_distance(features, means, held, told), correction=0)
+        separation = torch.zeros_like(mean)
+    else:
+        known = turned_distance(held_out, means, held, told)
+        foreign = turned_distance(held_out, means, held, told, without=held_out_labels)
+        mean, deviation = known.mean(), known.std()
+        separation = torch.where(held.sum() > 1, (foreign.mean() - mean) / deviation.clamp(min=1e-12), 0)
+    deviation = torch.where(deviation > 0, deviation, 1)  # images that all lie equally far do not tell how they differ
     return {"means": means, "covariance": packed, "spread": torch.stack([mean, deviation, separation])}
 
 

@@ -339,13 +339,40 @@ def test_rules_say_what_they_need() -> None:
 
 
 @pytest.mark.parametrize("held_back", [0, 1])
-def test_a_client_with_too_few_held_out_images_sends_no_familiarity_and_is_told(
+def test_a_client_that_could_not_test_itself_says_so_and_takes_part(
     held_back: int, parts: list[tuple[Labelled, Labelled]], members: list[Member], of_characters: Task
 ) -> None:
     train, held_out = parts[0]
     short = make_member(0, train, held_out[torch.arange(held_back)] if held_back else None, of_characters)
-    lost = {"turned_familiarity", *(["reliability"] if not held_back else [])}
-    assert short.upload.sections == members[0].upload.sections - lost
+    assert short.upload.sections == members[0].upload.sections
+    familiar, model = TurnedFamiliar.of(short, torch.device("cpu")), short.model
+    with torch.no_grad():
+        z = familiar.surprise(model.features(of_characters.prepare(train.images)))
+    assert float(z.mean()) == pytest.approx(0, abs=1e-2) and float(z.std(correction=0)) == pytest.approx(1, rel=1e-2)
+    assert float(familiar.spread[2]) == 0
+    told = short.upload.section("reliability")
+    if held_back:  # right or wrong once
+        assert any(float(told["error"]) == pytest.approx(wrong / 3) for wrong in (1, 2))
+    else:
+        assert (float(told["error"]), float(told["temperature"])) == pytest.approx((0.5, 1))
+    scores = make_fusion("routed").fuse([short, *members[1:]], of_characters)(of_characters.prepare(train.images[:9]))
+    assert scores.isfinite().all()
+
+
+def test_a_client_of_a_single_image_takes_part(
+    parts: list[tuple[Labelled, Labelled]], members: list[Member], of_characters: Task
+) -> None:
+    train, _ = parts[0]
+    alone = make_member(0, train[torch.arange(1)], None, of_characters)
+    held, content = torch.zeros(10).bool(), alone.upload.section("turned_familiarity")
+    assert content["spread"].tolist()[1:] == [1.0, 0.0]
+    assert ROUTING["turned_familiarity"].complaint(content, held) is None
+    scores = make_fusion("routed").fuse([alone, *members[1:]], of_characters)(of_characters.prepare(train.images[:9]))
+    assert scores.isfinite().all()
+
+
+def test_who_sent_no_familiarity_is_named(members: list[Member]) -> None:
+    short = replace(members[0], upload=members[0].upload.only(("weights", "common", "reliability")))
     said = lacking_section([short, *members[1:]], make_fusion("routed"))
     assert said == "client 0 sent no turned_familiarity: fuse the others by --without 0"
     assert lacking_section([short], make_fusion("routed")) == (
