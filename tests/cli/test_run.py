@@ -132,6 +132,17 @@ def test_every_rule_on_the_uploads_of_one_run(call: Callable, run_folder: Path) 
     assert all(name in table for name in listed)
 
 
+def test_rules_with_many_options_can_be_told_apart(
+    call: Callable, run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    long = [f"features:weights=uniform,scale=unit,prototypes={kind}" for kind in ("uniform", "class_counts")]
+    table = call("fuse", str(run_folder), "-f", long[0], "-f", long[1]).out
+    assert "…" not in table
+    named = "".join(line[: line.find("  ")] if "  " in line else line for line in table.splitlines())
+    assert all(name in named.replace(" ", "") for name in long)
+
+
 def test_rules_and_clients_can_be_chosen(call: Callable, run_folder: Path) -> None:
     chosen = ["-f", "features:weights=uniform", "-f", "typicality"]
     rows = call("fuse", str(run_folder), *chosen, "--without", "1", "--json").json
