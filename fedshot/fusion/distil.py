@@ -92,11 +92,11 @@ def distilled(
         told = support.combine
         return Predictor((model,), lambda said: first_logits(said) + told(said), teacher=ensemble, look=support.look)
 
-    more = (*(["class_pixels"] if images == "statistics" else []), *(["common"] if beside == "common" else []))
+    more = {"class_pixels": images == "statistics", "common": beside == "common"}
     return Fusion(
         "distilled",
         fuse,
-        needs=(*rule.needs, *(section for section in more if section not in rule.needs)),
+        needs=(*rule.needs, *(section for section, read in more.items() if read and section not in rule.needs)),
         held_out=rule.held_out,
         public=rule.public or images == "public",
         check=rule.check,
