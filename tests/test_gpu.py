@@ -1,6 +1,7 @@
 """What only a GPU can show: captured steps, lanes and fused kernels change nothing but the time."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,16 @@ from torch import Tensor, nn
 from fedshot.departure import Departure
 from fedshot.engines.job import Watch
 from fedshot.experiment import Execution, run
-from fedshot.local import work
+from fedshot.local import at_server, work
+from fedshot.local.at_server import ServerTraining, trained_at_server
+from fedshot.local.objective import Objective
 from fedshot.local.statistics import encode, evidence_of, nearest_mean_agreement
 from fedshot.local.telemetry import Row
 from fedshot.local.train import Bench, steps
 from fedshot.local.work import departure_of
-from fedshot.method import Client
+from fedshot.method import Client, Views
 from fedshot.methods import METHODS
+from fedshot.methods.terms import CLASSIFICATION
 from fedshot.models import Classifier
 from fedshot.models.copies import frozen_copy
 from fedshot.record import Record
@@ -60,6 +64,27 @@ def test_lanes_do_not_touch_each_other(quick: Quick, tmp_path: Path) -> None:
     _, one = uploads(spec, tmp_path / "one", lanes=1)
     _, three = uploads(spec, tmp_path / "three", lanes=3)
     assert largest_difference(one, three) < 2e-3
+
+
+def test_what_the_server_trains_is_captured_too(quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
+    benches: list[Bench] = []
+
+    class Kept(Bench):
+        def __init__(self) -> None:
+            super().__init__()
+            benches.append(self)
+
+    monkeypatch.setattr(at_server, "Bench", Kept)
+    client = prepare(quick("fafi"), None, "cuda:0").client(0)
+    assert isinstance(client, Client)
+    outside, tries = torch.cuda.current_stream(), torch.backends.cudnn.benchmark
+    plain = replace(client.task, augmentation="none")
+    how = ServerTraining(passes=30, cosine=True)
+    model = trained_at_server(client.model, client.train, plain, Objective((CLASSIFICATION,)), Views(1), how)
+    right = model(plain.prepare(client.train.images)).argmax(1) == client.train.labels
+    assert right.float().mean() > 0.9
+    assert [bench.refusal for bench in benches] == [None] and benches[0]._capture is not None
+    assert torch.cuda.current_stream() == outside and torch.backends.cudnn.benchmark == tries
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
