@@ -182,7 +182,7 @@ def finish_run(setting: Setting, folder: RunFolder, absent: Mapping[int, str] = 
         predictor = setting.fusion.fuse(received.members, setting.task)
         known = known_to_the_lab(received.members, setting.class_counts)
         final, alone = evaluate_with_members(predictor, known, setting.data.test, setting.task)
-        student = student_of(predictor, final.accuracy, alone.teacher_accuracy, setting.data.test.images, setting.task)
+        student = student_of(predictor, final.accuracy, alone.teacher_accuracy, setting.data.test, setting.task)
         curve.append(point(spec.epochs, final))
     folder.gather_telemetry(spec.clients)
     clients = client_records(setting, folder, received, alone, absent)

@@ -186,7 +186,7 @@ def _lost(setting: Setting, members: Sequence[Member], text: str, rule: Fusion) 
 def _student(setting: Setting, predictor: Predictor, found: Fused, taught: Fused | None) -> dict[str, Any]:
     """What a predictor keeps of its teacher, for a row; nothing where it has none."""
     accuracy = taught.metrics.accuracy if taught else None
-    student = student_of(predictor, found.metrics.accuracy, accuracy, setting.data.test.images, setting.task)
+    student = student_of(predictor, found.metrics.accuracy, accuracy, setting.data.test, setting.task)
     return {"student": student.model_dump()} if student else {}
 
 

@@ -23,6 +23,10 @@ class Labelled:
         targets = None if self.targets is None else self.targets[index]
         return Labelled(self.images[index], self.labels[index], targets)
 
+    def some(self, most: int) -> "Labelled":
+        """At most so many of them, evenly spaced."""
+        return self[torch.arange(0, len(self), -(-len(self) // most), device=self.labels.device)]
+
     def to(self, device: torch.device | str) -> "Labelled":
         targets = None if self.targets is None else self.targets.to(device)
         return Labelled(self.images.to(device), self.labels.to(device), targets)

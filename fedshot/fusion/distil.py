@@ -42,6 +42,7 @@ Start = Literal["average", "largest"]
 Beside = Literal["nothing", "common"]
 
 _AT_ONCE = 2000  # images of which views are made
+_KEPT = 2000  # images of a lesson, to see how well it was learned
 
 
 def distilled(
@@ -87,10 +88,11 @@ def distilled(
             model = trained_at_server(_started(start, members), data, course, objective, Views(augmented=1), student)
         except TrainingDiverged as end:
             raise UserError(f"distilled: the student's {end}: lower student.rate from {student.rate:g}") from None
+        taught = Predictor((model,), first_logits, teacher=ensemble, lesson=data.some(_KEPT))
         if support is None:
-            return Predictor((model,), first_logits, teacher=ensemble)
+            return taught
         told = support.combine
-        return Predictor((model,), lambda said: first_logits(said) + told(said), teacher=ensemble, look=support.look)
+        return replace(taught, combine=lambda said: first_logits(said) + told(said), look=support.look)
 
     more = {"class_pixels": images == "statistics", "common": beside == "common"}
     return Fusion(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from fedshot.data.dataset import Labelled
 from fedshot.fusion.memory import OnDemand
 from fedshot.fusion.outputs import Outputs, outputs_of
 from fedshot.models import Classifier
@@ -40,8 +41,9 @@ class Predictor:
     A predictor with a `study` is transductive: tables never mix it with the others silently. It reads what the models
     say about all test images, one part after the other, and returns the function that scores a part; `combine` then
     scores images by their own statistics. `personal` are the models that the clients end up with, one each; None means
-    those that they trained. `teacher` is the predictor that it was taught to imitate, where there is one. `look` is a
-    fixed module that sees the prepared images beside the models: `Outputs.seen`.
+    those that they trained. `teacher` is the predictor that it was taught to imitate, where there is one; `lesson` are
+    some of the images that taught it, with the teacher's answers. `look` is a fixed module that sees the prepared
+    images beside the models: `Outputs.seen`.
     """
 
     models: Sequence[Classifier]
@@ -49,6 +51,7 @@ class Predictor:
     study: Study | None = None
     personal: Sequence[Classifier] | None = None
     teacher: "Predictor | None" = None
+    lesson: Labelled | None = None
     look: nn.Module | None = None
 
     @property

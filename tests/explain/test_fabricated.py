@@ -12,6 +12,7 @@ from fedshot.explain.diagnoses.geometry import geometry
 from fedshot.explain.engine import findings_of
 from fedshot.explain.run import Run, Sent
 from fedshot.record import Point
+from fedshot.student import Student
 
 # fabricated from the research note on SVHN: λ of client 3 and accuracy after these rounds
 SVHN = {1: (12.04, 0.259), 10: (65.22, 0.454), 15: (204658.41, 0.495), 16: (482429.48, 0.375), 20: (1516252.51, 0.263)}
@@ -165,6 +166,60 @@ def test_confidence_far_from_accuracy(healthy_run: Run, claiming: Callable[..., 
     assert "on some images and under-confident on others" in told(0.65)
     assert "confident" not in told(None)  # an older record
     assert "miscalibrated" not in [f.name for f in findings_of(claiming(healthy_run, calibration_error=0.14))]
+
+
+def taught(run: Run, rule: str, taught: float, tested: float, accuracy: float = 0.84, **settings: object) -> Run:
+    """Fabricated: a student of five models that are right on 0.89 of the test images."""
+    student = Student(
+        accuracy=accuracy,
+        teacher_accuracy=0.89,
+        accuracy_kept=None,
+        agreement=tested,
+        agreement_taught=taught,
+        models=1,
+        teacher_models=5,
+        seconds=1.0,
+        teacher_seconds=5.0,
+    )
+    final = run.record.final.model_copy(update={"fusion": rule})
+    spec = run.record.spec.model_copy(update=settings)
+    return replace(run, record=run.record.model_copy(update={"student": student, "final": final, "spec": spec}))
+
+
+def test_a_student_of_images_of_another_kind(healthy_run: Run, find: Callable) -> None:
+    run = taught(healthy_run, "distilled:teacher=logits,images=procedural,count=500", 0.97, 0.86)
+    finding = find(run, "student_behind")
+    assert "5.0 points behind the 5 that taught it" in finding.title and finding.severity == "warning"
+    assert "97.0% of the images that taught it and on 86.0% of the test images" in finding.title
+    assert "too few or of another kind" in finding.cause
+    told = " ".join(finding.remedies)
+    assert "-f distilled:teacher=logits,images=procedural`" in told  # four times 500 is what is usual
+    assert "--public 0.1" in told and "beside=common" not in told  # these clients sent no common features
+
+
+def test_a_student_of_too_few_public_images(healthy_run: Run, find: Callable) -> None:
+    finding = find(taught(healthy_run, "distilled", 0.97, 0.60, 0.59, public="0.1"), "student_behind")
+    assert finding.severity == "severe" and "--public 0.2" in " ".join(finding.remedies)
+
+
+def test_a_student_that_has_not_learned_its_lesson(healthy_run: Run, find: Callable) -> None:
+    finding = find(taught(healthy_run, "distilled:teacher=logits:weights=uniform", 0.87, 0.86), "student_behind")
+    assert "has not learned what it was shown" in finding.cause
+    assert "student.passes=30" in finding.remedies[0] and "teacher=logits:weights=uniform" in finding.remedies[0]
+
+
+def test_a_student_that_is_not_behind(healthy_run: Run) -> None:
+    for run in (
+        taught(healthy_run, "distilled", 0.97, 0.86, accuracy=0.875),  # by less than two points
+        taught(healthy_run, "distilled", 0.97, 0.30, accuracy=0.82),  # two deviations are 8.8 points on 360 images
+        healthy_run,
+    ):
+        assert "student_behind" not in [finding.name for finding in findings_of(run)]
+    assert find_remedies(taught(healthy_run, "mine.py:Rule", 0.97, 0.86)) == ()
+
+
+def find_remedies(run: Run) -> tuple[str, ...]:
+    return next(finding.remedies for finding in findings_of(run) if finding.name == "student_behind")
 
 
 def test_a_method_that_talks_twice(healthy_run: Run, claiming: Callable[..., Run], find: Callable) -> None:

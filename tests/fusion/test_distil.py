@@ -368,13 +368,38 @@ def test_the_methods_options_hold_for_whoever_reads_the_complete_spec(quick: Qui
 
 def test_what_is_kept_in_words(members: tuple[Member, ...], task: Task, digits: Dataset) -> None:
     student = taught(BRIEF, members, task)
-    assert student_of(replace(student, teacher=None), 0.5, None, digits.test.images, task) is None
-    found = student_of(student, 0.48, 0.5, digits.test.images, task)
+    assert student_of(replace(student, teacher=None), 0.5, None, digits.test, task) is None
+    found = student_of(student, 0.48, 0.5, digits.test, task)
     assert found is not None
-    told = found.model_copy(update={"seconds": 1.0, "teacher_seconds": 5.1}).in_words()
-    assert told == "one model keeps 96 % of the accuracy of 3 models, at 5.1 times their speed"
-    hopeless = student_of(student, 0.1, 0.0, digits.test.images, task)
+    told = found.model_copy(update={"seconds": 1.0, "teacher_seconds": 5.1, "agreement": 0.5, "agreement_taught": 0.9})
+    kept = "one model keeps 96 % of the accuracy of 3 models, at 5.1 times their speed"
+    learned = "it answers as they do on 90 % of what it was taught and on 50 % of the test images"
+    assert told.in_words() == f"{kept}; {learned}"
+    assert told.model_copy(update={"agreement": None}).in_words() == kept  # an older record
+    hopeless = student_of(student, 0.1, 0.0, digits.test, task)
     assert hopeless is not None and hopeless.accuracy_kept is None and "keeps –" in hopeless.in_words()
+
+
+def test_how_often_student_and_teacher_agree(members: tuple[Member, ...], task: Task, digits: Dataset) -> None:
+    student = taught(BRIEF, members, task)
+    teacher = student.teacher
+    assert teacher is not None and student.lesson is not None
+    found = student_of(student, 0.48, 0.5, digits.test, task)
+    assert found is not None
+
+    def answers(predictor: Predictor, images: Tensor) -> Tensor:
+        with torch.no_grad():
+            return predictor(task.prepare(images)).argmax(1)
+
+    alike = answers(student, digits.test.images) == answers(teacher, digits.test.images)
+    assert found.agreement == pytest.approx(alike.double().mean().item())
+    lesson = student.lesson
+    assert torch.equal(answers(teacher, lesson.images), lesson.labels)  # what it was taught
+    learned = answers(student, lesson.images) == lesson.labels
+    assert found.agreement_taught == pytest.approx(learned.double().mean().item())
+    assert 0.3 < found.agreement < 1 and 0.3 < found.agreement_taught < 1
+    alone = student_of(replace(student, lesson=None), 0.48, 0.5, digits.test, task)
+    assert alone is not None and alone.agreement == found.agreement and alone.agreement_taught is None
 
 
 def test_options_of_the_rule_have_one_place(quick: Callable[..., Spec]) -> None:

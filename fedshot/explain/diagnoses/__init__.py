@@ -17,6 +17,7 @@ from fedshot.explain.diagnoses import (
     prediction,
     score,
     stages,
+    student,
     weighting,
 )
 from fedshot.explain.finding import Finding
@@ -49,6 +50,7 @@ DIAGNOSES: dict[str, Diagnosis] = {
     "favours_largest_client": prediction.favours_largest_client,
     "miscalibrated": prediction.miscalibrated,
     "routing_loss": prediction.routing_loss,
+    "student_behind": student.student_behind,
     "overtraining": score.overtraining,
     "idle_epochs": score.idle_epochs,
     "stage_taught_nothing": stages.stage_taught_nothing,
