@@ -70,6 +70,13 @@ def test_version(call: Callable) -> None:
     assert call("--version").out.strip() == __version__
 
 
+def test_the_package_is_a_command_too() -> None:
+    asked = [sys.executable, "-m", "fedshot", "run", "--help"]
+    ended = subprocess.run(asked, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert "Usage: fedshot run" in ended.stdout
+
+
 def test_shell_completion_is_offered(program: Callable, tmp_path: Path) -> None:
     named = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # the shell is named, whatever started the tests
     shown = program("--show-completion", "bash", cwd=tmp_path, env=named)
