@@ -24,7 +24,11 @@ class Labelled:
         return Labelled(self.images[index], self.labels[index], targets)
 
     def some(self, most: int) -> "Labelled":
-        """At most so many of them, evenly spaced."""
+        """At most so many of them, evenly spaced.
+
+        >>> Labelled(torch.zeros(5, 1, 8, 8), torch.arange(5)).some(2).labels
+        tensor([0, 3])
+        """
         return self[torch.arange(0, len(self), -(-len(self) // most), device=self.labels.device)]
 
     def to(self, device: torch.device | str) -> "Labelled":
