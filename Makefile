@@ -7,7 +7,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 .PHONY: help setup demo test lint clean
 help:
 	@echo "make demo   set up, compare four methods on the embedded digits, write a report"
-	@echo "make test   set up, lint, type-check, run all tests"
+	@echo "make test   set up, lint, type-check, run all tests, one process a core"
 	@echo "make lint   ruff and mypy only"
 	@echo "make clean  remove the virtual environment, caches and runs"
 
@@ -27,7 +27,7 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist loadfile
 
 clean:
 	rm -rf $(VENV) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

@@ -12,7 +12,7 @@ from fedshot.record import Record, read_record
 from fedshot.screen import Mode
 from fedshot.server import lacking_section, receive
 from fedshot.setting import Setting, prepare
-from fedshot.sharing import Sharer, family_of
+from fedshot.sharing import Sharer, family_of, of_clients
 from fedshot.spec import Spec
 from fedshot.store import RunFolder, read_spec
 
@@ -25,7 +25,7 @@ def keep_rule(run: RunFolder, rule: str, out: Path, data_root: Path | None = Non
     """
     known = read_record(run.record)
     if known is None:
-        raise UserError(f"{run.path} has no record: end that run first, by its own command with --resume")
+        raise UserError(f"{run.path} has no record: end that run first, by its own command")
     setting, target = _with_rule(read_spec(run.spec), rule, data_root, device), RunFolder(out)
     target.check(setting.spec)
     if earlier := read_record(target.record):
@@ -55,7 +55,7 @@ def _whole_or_nothing(folder: Path) -> Iterator[None]:
 
 def _with_rule(spec: Spec, rule: str, data_root: Path | None, device: str) -> Setting:
     """The setting of the same clients with another rule."""
-    asked = spec.model_copy(update={"fusion": rule, "evaluate_at": (spec.epochs,)})
+    asked = of_clients(spec).model_copy(update={"fusion": rule, "evaluate_at": (spec.epochs,)})
     setting = prepare(asked, data_root, device)
     if family_of(setting.spec) != family_of(asked):  # public images that the rule asks for would be taken from clients
         raise UserError(

@@ -26,6 +26,7 @@ from fedshot.sharing import Sharer, by_family, take_over, takers
 from fedshot.spec import Spec
 from fedshot.store import ClientSummary, RunFolder, write_atomic
 from fedshot.student import student_of
+from fedshot.telling import heard_by
 
 SILENT = Watch()
 _COUNT_BYTES = 8  # of a class count that a client announces
@@ -56,11 +57,12 @@ def run_all(
         donors: folders of other runs, whose clients are taken where they are the same.
     """
     batch = _Batch(requests, execution, watch, donors)
-    jobs = batch.jobs()
-    watch.planned(jobs)
-    batch.finish_trained()
-    for job, ended in train_jobs(jobs, execution.places, watch.epoch):
-        batch.ended(job, ended)
+    with heard_by(watch.server):
+        jobs = batch.jobs()
+        watch.planned(jobs)
+        batch.finish_trained()
+        for job, ended in train_jobs(jobs, execution.places, watch.epoch):
+            batch.ended(job, ended)
     return [batch.outcomes[index] for index in range(len(requests))]
 
 

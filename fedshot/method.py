@@ -28,7 +28,6 @@ class Client:
     model: Classifier
     epochs: int
     batch_size: int
-    augmentation: Literal["natural", "characters", "none"]
     job: Mapping[str, Tensor] = field(default_factory=dict)  # what the server sent with the job, on the device
 
 

@@ -120,6 +120,24 @@ def parse_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
     return given
 
 
+def parse_integers(text: str, flag: str) -> list[int]:
+    """Numbers as typed, 1,2,3 or 1-3.
+
+    >>> parse_integers("1-3,7", "--seeds")
+    [1, 2, 3, 7]
+    """
+    try:
+        found: list[int] = []
+        for part in text.split(","):
+            first, dash, last = part.partition("-")
+            found += range(int(first), int(last) + 1) if dash else [int(first)]
+    except ValueError:
+        found = []
+    if not found:
+        raise UserError(f"{flag} {text!r}: write numbers as 1,2,3 or 1-3")
+    return list(dict.fromkeys(found))
+
+
 def in_words(kind: Any) -> str:
     """A type as a user would say it.
 

@@ -14,7 +14,7 @@ from fedshot import __version__
 from fedshot.evaluate import Metrics
 from fedshot.privacy.record import RunPrivacy
 from fedshot.screen.verdict import Screening
-from fedshot.spec import Spec
+from fedshot.spec import Spec, first_problem
 from fedshot.student import Student
 
 
@@ -144,9 +144,24 @@ def commit() -> str | None:
         return None
 
 
+class RecordDamaged(ValueError):
+    """What is no record, or one that does not say what was measured."""
+
+
+def parse_record(content: bytes | str) -> Record:
+    """The record in the content of a file. One whose results do not fit their hash was changed, and is refused."""
+    try:
+        record = Record.model_validate_json(content)
+    except ValidationError as error:
+        raise RecordDamaged(first_problem(error)) from None
+    if result_digest(json.loads(content)) != record.result_sha256:
+        raise RecordDamaged("its results do not fit their hash, so it was changed")
+    return record
+
+
 def read_record(path: Path) -> Record | None:
     """The record in a file; None if there is none, or a damaged one: the server then works again."""
     try:
-        return Record.model_validate_json(path.read_bytes())
-    except (FileNotFoundError, ValidationError):
+        return parse_record(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, RecordDamaged):
         return None

@@ -12,7 +12,7 @@ import torch
 from fedshot.admission import size_limit, validate
 from fedshot.errors import UploadRefused, UserError
 from fedshot.evaluate import Metrics, evaluate
-from fedshot.fusion import FUSIONS, Fusion, Member, Predictor, make_fusion
+from fedshot.fusion import Fusion, Member, Predictor, make_fusion, without_training
 from fedshot.fusion.memory import KEPT_BYTES, Budget
 from fedshot.models import Classifier
 from fedshot.models.copies import copy_of, frozen_copy
@@ -24,6 +24,7 @@ from fedshot.student import student_of
 from fedshot.upload import Upload, parse
 
 _MOST_OWN = 10**6  # images that a client with data of its own may hold
+REFUSED = "upload refused"  # how the reason begins why a client is missing whose upload came and was bad
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def receive(
         try:
             members.append(reception.admit(folder.upload(number, epoch), number))
         except UploadRefused as reason:
-            missing[number] = f"upload refused: {reason}"
+            missing[number] = f"{REFUSED}: {reason}"
         except FileNotFoundError:
             missing[number] = "its upload is not there"
     if not members:
@@ -145,9 +146,9 @@ def fuse_again(
     """Other rules on the uploads of a finished run, without training: one row for each rule, the best first.
 
     A row has the metrics, the bytes that the rule needs, and who was left out and why; or it says under `error` why the
-    rule cannot be used. Without `asked`, all rules in their default form.
+    rule cannot be used. Without `asked`, all rules that train nothing, in their default form.
     """
-    rules = {text: make_fusion(text) for text in asked or FUSIONS}
+    rules = {text: make_fusion(text) for text in asked or without_training()}
     if strangers := sorted(set(without) - set(range(setting.spec.clients))):
         raise UserError(f"there is no client {strangers[0]}: the clients are 0 to {setting.spec.clients - 1}")
     received = receive(setting, folder, ("weights",))
@@ -156,7 +157,7 @@ def fuse_again(
         raise UserError("no client is left to fuse")
     predictors, errors = usable(rules, members, setting)
     teachers = {f"teacher of {text}": p.teacher for text, p in predictors.items() if p.teacher is not None}
-    scores = score_all(setting, {**predictors, **teachers})
+    scores = _scores(setting, {**predictors, **teachers}, errors)
     left_out = {**received.missing, **dict.fromkeys(without, "left out on request")}
     rows: list[dict[str, Any]] = [
         {
@@ -171,9 +172,24 @@ def fuse_again(
             **_student(setting, predictor, scores[text], scores.get(f"teacher of {text}")),
         }
         for text, predictor in predictors.items()
+        if text in scores
     ]
     rows.sort(key=lambda row: -row["accuracy"])
     return rows + [{"fusion": text, "error": errors[text]} for text in rules if text in errors]
+
+
+def _scores(setting: Setting, predictors: Mapping[str, Predictor], errors: dict[str, str]) -> dict[str, Fused]:
+    """All predictors together; if one fails at the test images, each alone, and the reason joins the errors."""
+    try:
+        return score_all(setting, predictors)
+    except UserError:
+        scores: dict[str, Fused] = {}
+    for name, predictor in predictors.items():
+        try:
+            scores |= score_all(setting, {name: predictor})
+        except UserError as error:
+            errors[name] = str(error)
+    return scores
 
 
 def _lost(setting: Setting, members: Sequence[Member], text: str, rule: Fusion) -> dict[str, Any]:
@@ -199,9 +215,9 @@ def usable(
     for text, rule in rules.items():
         try:
             check_sections(rule, setting.method)
+            check_counts(told_spec(members, setting.spec, text), rule)
             if reason := lacking_section(members, rule):
                 raise UserError(reason)
-            check_counts(told_spec(members, setting.spec, text), rule)
             predictors[text] = rule.fuse(members, setting.task)
         except UserError as error:
             errors[text] = str(error)

@@ -18,9 +18,10 @@ from fedshot.errors import UserError, unknown
 from fedshot.fusion import FUSIONS, Fusion, make_fusion
 from fedshot.holding import held_by_clients, load_data, public_part
 from fedshot.local.arrival import to_device
+from fedshot.local.rehearsal import rehearse_terms
 from fedshot.local.statistics import sizes_of
 from fedshot.method import Client, Method, Opening
-from fedshot.methods import METHODS, canonical, factory_of
+from fedshot.methods import canonical, factory_of
 from fedshot.models import ENCODERS, Classifier, default_encoder
 from fedshot.models.copies import copy_of
 from fedshot.options import bind, options_of, resolve
@@ -30,6 +31,7 @@ from fedshot.privacy.check import check_objective, check_privacy
 from fedshot.sections import Sizes
 from fedshot.spec import Spec, make_spec
 from fedshot.task import Task
+from fedshot.user_file import blamed, file_of
 
 DEFAULT_PUBLIC = "0.1"  # a tenth of the training images, as in the notes
 
@@ -80,7 +82,6 @@ class Setting:
             model=model,
             epochs=self.spec.epochs,
             batch_size=self.spec.batch_size or default_batch_size(self.data),
-            augmentation=self.spec.augmentation or self.data.augmentation,
             job=job,
         )
 
@@ -127,7 +128,12 @@ class Setting:
         if first is None:
             raise UserError(f"none of the {self.spec.clients} clients holds two samples: choose fewer clients")
         if self.method.broadcast is None:  # what is sent with the job is made later, and checked by the method
-            check_objective(self.method, first, self.spec)
+            with blamed(self.spec.method):
+                check_objective(self.method, first, self.spec)
+                if file_of(self.spec.method) and self.spec.dp_noise is None:
+                    rehearse_terms(self.method, first, self.spec)
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()  # lanes are planned by what the first of them takes
 
     def _indices(self, number: int) -> tuple[Any, Any]:
         spec, mine = self.spec, self.partition.indices[number]
@@ -148,7 +154,8 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
     options = resolve(factory, spec.options, f"method {method_name!r}")
     if hidden := sorted(options.keys() & Spec.model_fields.keys()):
         raise UserError(f"method {method_name!r}: its option {hidden[0]!r} is also a setting of every run: rename it")
-    method = bind(factory, spec.options, f"method {method_name!r}")
+    with blamed(method_name):
+        method = bind(factory, spec.options, f"method {method_name!r}")
     given = {name: getattr(spec, name) for name in spec.model_fields_set}
     # a bound goes with what it bounds: who gives the share of validation images gets that share
     brought = {name: value for name, value in method.settings.items() if name.removesuffix("_most") not in given}
@@ -198,7 +205,7 @@ def _rule(asked: str | None, method: Method, options: Mapping[str, Any]) -> Fusi
     Its bare name means it as the method made it, with the method's options.
     """
     fusion = method.fusion if asked in (None, method.fusion.name) else make_fusion(asked)
-    if asked and fusion.name == method.fusion.name != asked:
+    if asked and fusion.name == method.fusion.name != asked and not file_of(asked):
         known = FUSIONS.get(fusion.name)
         if known and (twice := sorted(options_of(known).keys() & options.keys())):
             raise UserError(
@@ -229,8 +236,7 @@ def file_hashes(
         data: the data sets that the run reads, by name.
     """
     named = [spec.partition_file, *(value for key, value in options.items() if key.rpartition(".")[2] == "file")]
-    if method not in METHODS:
-        named.append(method.partition(":")[0])
+    named += [file_of(method), file_of(spec.fusion)]
     paths = [path for path in named if path and Path(path).is_file()]  # a missing one is told by its reader
     found = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
     found |= {name: content_sha256(each) for name, each in data.items() if each and name and name.startswith("folder")}

@@ -17,6 +17,7 @@ from fedshot.errors import UserError
 from fedshot.setting import Setting
 from fedshot.spec import Spec
 from fedshot.store import RunFolder, read_spec, write_atomic
+from fedshot.user_file import file_of
 
 _END = "client.json"  # a client that has one is finished
 
@@ -74,7 +75,16 @@ def family_of(spec: Spec) -> str:
     >>> family_of(one) == family_of(other), family_of(one) == family_of(third)
     (True, False)
     """
-    return spec.model_copy(update={"fusion": None}).sha256
+    return of_clients(spec).model_copy(update={"fusion": None}).sha256
+
+
+def of_clients(spec: Spec) -> Spec:
+    """The spec of a run's clients: without a rule from a file, which they do not depend on and which may be gone."""
+    of_rule = file_of(spec.fusion)
+    if of_rule is None:
+        return spec
+    files = {name: sha256 for name, sha256 in spec.files.items() if name != of_rule or name == file_of(spec.method)}
+    return spec.model_copy(update={"fusion": None, "files": files})
 
 
 def by_family(folders: Iterable[Path]) -> dict[str, list[RunFolder]]:

@@ -62,7 +62,9 @@ class Spec(Grown):
     clip_scope: Literal["group", "joint"] = Field("group", description="clip each group alone, or all by one norm")
     precision: Literal["fp32", "bf16"] | None = Field(None, description="of the encoder; bf16 on a GPU, else fp32")
 
-    fusion: str | None = Field(None, description="a rule in `fedshot fusions`; the method's own if not given")
+    fusion: str | None = Field(
+        None, description="a rule in `fedshot fusions` or FILE.py; the method's own if not given"
+    )
     upload_precision: Precision = Field("fp32", description="of the weights in an upload")
     seed: int = Field(1, ge=0, description="of every random stream: partition, initial weights, batches, views")
 

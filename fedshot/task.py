@@ -33,6 +33,11 @@ class Task:
     augmentation: Literal["natural", "characters", "none"] = "natural"
     public: Public | None = None
 
+    @property
+    def mirrored(self) -> bool:
+        """Whether an image and its mirror are one to the task."""
+        return self.augmentation == "natural"  # the only recipe that flips
+
     def normalise(self, pixels: Tensor) -> Tensor:
         """Pixels in [0, 1], (B, channels, H, W), to zero mean and unit deviation, channels last in memory."""
         return channels_last((pixels - channels(self.mean, pixels.device)) / channels(self.std, pixels.device))

@@ -1,13 +1,46 @@
-"""One function out of a Python file of the user's: a method, or a study."""
+"""One function out of a Python file of the user's: a method, a fusion rule, or a study."""
 
 import importlib.util
 import inspect
+import re
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fedshot.errors import UserError, unknown
+
+
+def file_of(reference: str | None) -> str | None:
+    """The file in FILE.py, FILE.py:function or FILE.py:key=value; None for a name of ours.
+
+    >>> file_of("mine/vote.py:sharp:power=2"), file_of("features:weights=uniform")
+    ('mine/vote.py', None)
+    """
+    found = re.match(r"[^=,]+?\.py(?=:|$)", reference or "")
+    return found.group() if found else None
+
+
+@contextmanager
+def blamed(reference: str) -> Iterator[None]:
+    """What goes wrong in a method or a rule of the user's own is told in one line, with the line of the file.
+
+    Args:
+        reference: FILE.py or FILE.py:function; anything else is not the user's, and its errors are ours.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if (file := file_of(reference)) is None or type(error).__name__ == "OutOfMemoryError":  # told by who owns it
+            raise
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if Path(frame.filename).absolute() == Path(file).absolute()]
+        where = f"{file}, line {lines[-1]}" if lines else file
+        raise UserError(f"{where}: {type(error).__name__}: {error}") from error
 
 
 def function_in(path: str, wanted: str, what: str, promise: str, fits: Callable[[Any], bool]) -> Callable[..., Any]:

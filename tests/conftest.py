@@ -16,7 +16,7 @@ from fedshot.data.dataset import Dataset
 from fedshot.data.digits import load_digits
 from fedshot.experiment import run
 from fedshot.partition import Partition
-from fedshot.record import Record
+from fedshot.record import Record, result_digest
 from fedshot.spec import Spec, make_spec
 from fedshot.store import RunFolder
 from fedshot.task import Task
@@ -135,3 +135,15 @@ def pictures(tmp_path: Path) -> Callable[[int, str], str]:
         return f"folder:{tmp_path / 'pictures'}"
 
     return make
+
+
+@pytest.fixture(scope="session")
+def rewrite_record() -> Callable[[Path, Callable[[dict[str, Any]], object]], None]:
+    """Changes the record in a file as if it had been measured so: its hash fits."""
+
+    def rewrite(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
+        content = json.loads(file.read_bytes())
+        change(content)
+        file.write_text(json.dumps(content | {"result_sha256": result_digest(content)}))
+
+    return rewrite

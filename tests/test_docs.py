@@ -1,6 +1,5 @@
 """The documentation says what the code does: pages, options, defaults, links, commands, the tutorial."""
 
-import importlib.util
 import json
 import re
 import shlex
@@ -12,13 +11,13 @@ import pytest
 import typer
 
 from fedshot.cli import app, main
-from fedshot.cli.settings import build_spec, parse_integers
+from fedshot.cli.settings import build_spec
 from fedshot.data import DATASETS
 from fedshot.evaluate import Metrics
 from fedshot.fusion import FUSIONS, make_fusion
 from fedshot.local.weighting import WeightReport
 from fedshot.methods import ALIASES, METHODS, factory_of
-from fedshot.options import Option, options_of, resolve
+from fedshot.options import Option, options_of, parse_integers, resolve
 from fedshot.partition import RECIPES
 from fedshot.record import ClientRecord, Cost, Final, Record
 from fedshot.spec import Spec
@@ -127,7 +126,7 @@ def test_every_fusion_rule_is_explained_with_its_needs_and_options(name: str) ->
     below = section(text, name)
     assert f"--fusion {name}" in below
     for key, option in options_of(FUSIONS[name]).items():
-        default = option.default if isinstance(option.default, str) else f"{option.default:g}"
+        default = f"{option.default:g}" if isinstance(option.default, int | float) else str(option.default).lower()
         assert f"`{key}` = `{default}`" in below
 
 
@@ -281,12 +280,8 @@ def test_the_variant_of_the_tutorial_runs(
     mine, neutral, parent = ([c["upload_sha256"] for c in record["clients"]] for record in records)
     assert records[0]["final"]["accuracy"] > 0.2
     assert neutral == parent and not set(mine) & set(parent)
-    monkeypatch.setattr("sys.argv", ["confident_vote.py", "runs/mine"])
-    run_as_script(tmp_path / "examples" / RULE.name)
-    assert re.fullmatch(r"(\w+ +\d+\.\d%, worst class \d+\.\d%\n){2}", capsys.readouterr().out)
-
-
-def run_as_script(path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("__main__", path)
-    assert spec is not None and spec.loader is not None
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    rule = f"examples/{RULE.name}"
+    assert cli("fuse", "runs/mine", "-f", "class_weighted", "-f", rule, "-f", f"{rule}:sharpness=0", "--json") == 0
+    rows = {row["fusion"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows[f"{rule}:sharpness=0"]["confusion"] == rows["class_weighted"]["confusion"]  # its neutral value
+    assert rows[rule]["nll"] != pytest.approx(rows["class_weighted"]["nll"], rel=1e-3)

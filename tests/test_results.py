@@ -119,7 +119,7 @@ def test_a_changed_record_or_page_or_catalogue_is_noticed(publish: ModuleType, t
     changed = {page.name for page, text in publish.pages(root).items() if text != page.read_text()}
     assert changed == {"results.md", "etf.md"}
     digits.write_text("".join(lines).replace('"accuracy":0.9', '"accuracy":0.8', 1))
-    with pytest.raises(UserError, match="does not fit the hash"):
+    with pytest.raises(UserError, match="its results do not fit their hash"):
         publish.pages(root)
     digits.write_text("".join(line for line in lines if '"method":"etf"' not in line))
     with pytest.raises(UserError, match="no record of etf is kept"):

@@ -180,9 +180,9 @@ def test_smaller_precisions_are_opened_and_fused(precision: str, setting: Settin
 
 def test_every_rule_is_scored_on_the_same_uploads(setting: Setting, trained: RunFolder) -> None:
     rows = fuse_again(setting, trained)
-    assert {row["fusion"] for row in rows} == set(FUSIONS)
+    assert {row["fusion"] for row in rows} == set(FUSIONS) - {"distilled", "single"}  # which train a model
     errors = {row["fusion"]: row["error"] for row in rows if "error" in row}
-    assert errors.keys() == {"distilled", "common", "routed"}  # there are no public images, and no common features
+    assert errors.keys() == {"common", "routed"}  # there are no common features
     assert errors["routed"] == (
         "fusion routed needs common, turned_familiarity, reliability, which clients of fafi do not send: choose "
         "another rule, e.g. features"

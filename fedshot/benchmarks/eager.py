@@ -26,7 +26,7 @@ def training_steps(plain: PlainClient, device: torch.device) -> Iterator[int]:
             images, labels = client.train.images[batch], client.train.labels[batch]
             if len(batch) == 1:  # BatchNorm cannot normalise one image
                 continue
-            pixels = augment(images.repeat(plain.views, 1, 1, 1), client.augmentation, draws)
+            pixels = augment(images.repeat(plain.views, 1, 1, 1), client.task.augmentation, draws)
             plain.step(client.task.normalise(pixels), labels)
             yield len(labels)
 

@@ -40,12 +40,12 @@ _EVALUATION_BATCH = 256  # of FAFI's release
 class Samples(Dataset[tuple[Tensor, ...]]):
     """Images one by one: as they are, or as `views` augmented views; the label comes last."""
 
-    def __init__(self, part: Labelled, task: Task, recipe: str, views: int = 0) -> None:
+    def __init__(self, part: Labelled, task: Task, views: int = 0) -> None:
         pixels = part.images.permute(0, 2, 3, 1).cpu().numpy()  # (N, H, W, channels)
         self.pixels = np.ascontiguousarray(pixels[..., 0] if pixels.shape[3] == 1 else pixels)
         self.labels = part.labels.tolist()
         self.mean, self.std = (torch.tensor(values).view(-1, 1, 1) for values in (task.mean, task.std))
-        self.view = RECIPES[recipe]
+        self.view = RECIPES[task.augmentation]
         self.views = views
         self.draw = random.Random(task.seed)
 
@@ -61,7 +61,7 @@ class Samples(Dataset[tuple[Tensor, ...]]):
 
 def training_loader(client: Client, views: int) -> DataLoader[tuple[Tensor, ...]]:
     """Batches of (view 1, view 2, labels) in random order."""
-    samples = Samples(client.train, client.task, client.augmentation, views)
+    samples = Samples(client.train, client.task, views)
     whole = len(samples) >= client.batch_size
     order = torch.Generator().manual_seed(client.task.seed)
     return DataLoader(samples, client.batch_size, shuffle=True, drop_last=whole, generator=order)
@@ -86,7 +86,7 @@ def training_steps(plain: PlainClient, device: torch.device) -> Iterator[int]:
 
 def evaluation_steps(plain: PlainClient, part: Labelled, device: torch.device) -> Iterator[int]:
     """Evaluates without end; yields the images of each batch."""
-    loader = DataLoader(Samples(part, plain.client.task, plain.client.augmentation), _EVALUATION_BATCH)
+    loader = DataLoader(Samples(part, plain.client.task), _EVALUATION_BATCH)
     while True:
         right = 0
         for images, labels in loader:

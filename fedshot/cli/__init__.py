@@ -30,7 +30,7 @@ app = typer.Typer(
 
     - `fedshot run fafi` trains five clients on the embedded digits and scores the fusion
     - `fedshot compare fedavg fafi etf aurora --seeds 1,2,3` makes a table and a report
-    - `fedshot fuse runs/RUN` tries every fusion rule on the same uploads, without training
+    - `fedshot fuse runs/RUN` tries every fusion rule that trains nothing on the same uploads
     - `fedshot explain runs/RUN` says what went wrong, and why
     - `fedshot methods` lists the methods, `fedshot methods aurora` what can be set in one
     """,
@@ -91,7 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _explained(error: Exception) -> int:
     """One line for a mistyped command or a lost worker; anything else is a defect and keeps its traceback."""
     if isinstance(error, RuntimeError) and type(error).__module__.startswith("fedshot"):
-        return _say(f"{error}: run the same command again with --resume", 1)
+        alone = type(error).__name__ == "WorkerLost"  # a federation asks its clients again only if told to
+        goes_on = "the same command goes on" if alone else "run the same command again with --resume"
+        return _say(f"{error}: {goes_on}", 1)
     said = getattr(error, "format_message", None)  # of typer's own errors
     if said is None:
         raise error

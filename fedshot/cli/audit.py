@@ -8,6 +8,7 @@ import typer
 
 from fedshot.cli import settings as s
 from fedshot.errors import UserError
+from fedshot.options import parse_integers
 
 if TYPE_CHECKING:
     from fedshot.privacy.audit import ClientAudit
@@ -34,13 +35,14 @@ def audit(
     from fedshot.local.work import one_thread
     from fedshot.privacy.audit import audit as attacked
     from fedshot.setting import prepare
+    from fedshot.sharing import of_clients
     from fedshot.store import RunFolder, read_spec
 
     folder = RunFolder(run)
     if not folder.spec.exists():
         raise UserError(f"{run} is not the folder of a run: it has no spec.json")
-    spec = read_spec(folder.spec)
-    numbers = s.parse_integers(client, "--client") if client else None
+    spec = of_clients(read_spec(folder.spec))
+    numbers = parse_integers(client, "--client") if client else None
     if strangers := sorted(set(numbers or ()) - set(range(spec.clients))):
         raise UserError(f"there is no client {strangers[0]}: the clients are 0 to {spec.clients - 1}")
     setting = prepare(spec, data_root, s.device_of(device).partition(",")[0])

@@ -34,8 +34,8 @@ def explain(
 
     - `fedshot explain runs/results --html findings.html` a page to hand on; `--json` for programs
 
-    What is damaged, unfinished or of another version is named and left out; the rest is explained. docs/explain.md has
-    each finding with its formula and thresholds.
+    What is damaged, unfinished or of another version is named and left out; the rest is explained, and exit status 2 if
+    nothing is left. docs/explain.md has each finding with its formula and thresholds.
     """
     from fedshot.explain import explain_path
     from fedshot.explain.show import as_html, as_json, as_markdown, as_text, selected
@@ -54,4 +54,6 @@ def explain(
     elif html is None and markdown is None:
         from rich.console import Console
 
-        Console(highlight=False).print(as_text(found))
+        Console(highlight=False).print(as_text(found), crop=False)
+    if not found.runs:
+        raise typer.Exit(2)

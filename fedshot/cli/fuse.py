@@ -8,6 +8,7 @@ import typer
 
 from fedshot.cli import settings as s
 from fedshot.errors import UserError
+from fedshot.options import parse_integers
 
 if TYPE_CHECKING:
     from fedshot.store import RunFolder
@@ -18,7 +19,10 @@ def fuse(
     fusion: Annotated[
         list[str] | None,
         typer.Option(
-            "--fusion", "-f", help="a rule, repeatable, options as `features:weights=uniform`; all if not given"
+            "--fusion",
+            "-f",
+            help="a rule, repeatable, options as `features:weights=uniform`, or FILE.py of your own; if not given all "
+            "of ours that train nothing",
         ),
     ] = None,
     without: Annotated[
@@ -32,35 +36,46 @@ def fuse(
     device: s.DeviceOption = "auto",
     json: s.JsonOption = False,
 ) -> None:
-    """Fuse the uploads of a run again, by any rules, without training; each image is encoded once for all rules.
+    """Fuse the uploads of a run again, by any rules, without its clients; each image is encoded once for all rules.
 
     **Examples**
 
-    - `fedshot fuse runs/RUN` every rule that the uploads allow
+    - `fedshot fuse runs/RUN` every rule that the uploads allow and that trains nothing
 
     - `fedshot fuse runs/RUN -f features:weights=uniform -f class_weighted:power=0.5`
+
+    - `fedshot fuse runs/RUN -f single` one model in place of all clients of `recommended`, trained at the server
+
+    - `fedshot fuse runs/RUN -f features -f my_rule.py:power=2` a rule of your own, from one file
 
     - `fedshot fuse runs/RUN --without 2` the same federation without client 2
 
     - `fedshot fuse runs/RUN -f logits -f average --out runs/rules` full runs, to report and to keep
     """
-    from fedshot.fusion import make_fusion
+    from fedshot.cli.progress import Progressing
+    from fedshot.fusion import FUSIONS, make_fusion, without_training
     from fedshot.store import RunFolder
+    from fedshot.telling import heard_by
 
     if out and without:
         raise UserError("--without does not go with --out: a record tells of all clients of its run")
-    absent = s.parse_integers(without, "--without") if without else []
+    absent = parse_integers(without, "--without") if without else []
     for text in fusion or []:
         make_fusion(text)  # a misspelt rule is told before anything is loaded
     folder = RunFolder(run)
     if not folder.spec.exists():
         raise UserError(f"{run} is not the folder of a run: it has no spec.json")
     asked, at = fusion or [], s.device_of(device).partition(",")[0]
-    rows = _kept(folder, asked, out, data_root, at) if out else _rows(folder, asked, absent, data_root, at)
+    lost = f"rules that are done are kept in {out}" if out else "nothing was kept: --out keeps each rule that is done"
+    with Progressing([str(run)], json, lost) as watch, heard_by(watch.server):
+        rows = _kept(folder, asked, out, data_root, at) if out else _rows(folder, asked, absent, data_root, at)
     if json:
         typer.echo(json_module.dumps(rows, indent=1))
     else:
         _table(rows)
+        if not asked:
+            left = ", ".join(name for name in FUSIONS if name not in without_training())
+            typer.echo(f"not tried, since they train a model: {left}; name one with -f")
         if out and any("run" in row for row in rows):
             typer.echo(f"runs: {out}")
     if asked and any("error" in row for row in rows):
@@ -74,9 +89,10 @@ def _rows(
     from fedshot.local.work import one_thread
     from fedshot.server import fuse_again
     from fedshot.setting import prepare
+    from fedshot.sharing import of_clients
     from fedshot.store import read_spec
 
-    setting = prepare(read_spec(folder.spec), data_root, device)
+    setting = prepare(of_clients(read_spec(folder.spec)), data_root, device)
     with one_thread(setting.device):
         return fuse_again(setting, folder, asked, absent)
 
@@ -86,10 +102,10 @@ def _kept(
 ) -> list[dict[str, Any]]:
     """The same from the records of runs that are kept, a folder for each rule."""
     from fedshot.another_rule import keep_rule
-    from fedshot.fusion import FUSIONS
+    from fedshot.fusion import without_training
 
     rows: list[dict[str, Any]] = []
-    for text in asked or FUSIONS:
+    for text in asked or without_training():
         place = out / "".join(c if c.isalnum() or c in "._-" else "-" for c in text)
         try:
             record = keep_rule(folder, text, place, data_root, device)
@@ -121,15 +137,15 @@ def _table(rows: list[dict[str, Any]]) -> None:
 
     console, table = Console(), Table(box=None, pad_edge=False, header_style="bold")
     usable = [row for row in rows if "error" not in row]
-    for column in ("fusion", "accuracy", "worst class", "calibration error", "upload", "models"):
+    for column in ("fusion", "accuracy", "worst class", "calibration error", "upload of a client", "models"):
         table.add_column(column, justify="left" if column == "fusion" else "right", overflow="fold")
     for row in usable:
         table.add_row(
             Text(row["fusion"] + ("" if row["inductive"] else " *")),
             f"{row['accuracy']:.2%}",
             f"{row['worst_class_accuracy']:.1%}",
-            f"{row['calibration_error']:.3f}",
-            bytes_in_words(row["upload_bytes"]),
+            f"{row['calibration_error']:.1%}",
+            bytes_in_words(row["upload_bytes"] / len(row["clients"])),
             str(row["models_kept"]),
         )
     if usable:

@@ -57,11 +57,11 @@ def fusions(
     json: JsonOption = False,
 ) -> None:
     """List the fusion rules, or the options of one. Options are typed as `features:weights=uniform,scale=unit`."""
-    from fedshot.fusion import FUSIONS, fusion_factory
+    from fedshot.fusion import FUSIONS, fusion_factory, make_fusion
 
     def row(each: str) -> Row:
         factory = fusion_factory(each)
-        rule = factory()
+        rule = make_fusion(each)
         return {
             "name": each,
             "summary": _first_line(factory),

@@ -17,8 +17,13 @@ _SECONDS_BETWEEN_LINES = 30.0  # where there is no terminal to draw a bar on
 class Progressing(Watch):
     """Writes to standard error, so that standard output holds the result alone."""
 
-    def __init__(self, labels: Sequence[str], quiet: bool) -> None:
-        self.labels = labels
+    def __init__(
+        self,
+        labels: Sequence[str],
+        quiet: bool,
+        interrupted: str = "finished clients are kept: the same command goes on",
+    ) -> None:
+        self.labels, self.interrupted = labels, interrupted
         self.quiet = quiet
         self.started = time.perf_counter()
         self.ended = 0
@@ -36,8 +41,7 @@ class Progressing(Watch):
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
         self.bar.stop()
         if kind is KeyboardInterrupt:
-            said = "fedshot: interrupted; finished clients are kept: run the same command again with --resume"
-            print(said, file=sys.stderr)
+            print(f"fedshot: interrupted; {self.interrupted}", file=sys.stderr)
 
     def planned(self, jobs: Sequence[Job]) -> None:
         total = sum(job.samples * job.spec.epochs for job in jobs)
@@ -48,11 +52,19 @@ class Progressing(Watch):
         text = f"{job.spec.method} seed {job.spec.seed} client {job.client} epoch {epoch}/{job.spec.epochs}"
         self.bar.update(self.task, advance=job.samples, description=text)
         self.work[0] += job.samples
+        left = (time.perf_counter() - self.started) * (self.work[1] / self.work[0] - 1)
+        self._line(f"{self.work[0] / self.work[1]:.0%} {text}, about {left:.0f} s left")
+
+    def server(self, text: str) -> None:
+        self.bar.update(self.task, description=text)
+        self._line(text)
+
+    def _line(self, text: str) -> None:
+        """A line now and then, where there is no bar."""
         now = time.perf_counter()
         if self.bar.disable and not self.quiet and now - self.told > _SECONDS_BETWEEN_LINES:
             self.told = now
-            left = (now - self.started) * (self.work[1] / self.work[0] - 1)
-            print(f"{self.work[0] / self.work[1]:.0%} {text}, about {left:.0f} s left", file=sys.stderr)
+            print(text, file=sys.stderr)
 
     def finished(self, index: int, outcome: Record | Exception) -> None:
         self.ended += 1

@@ -39,7 +39,9 @@ def report(
     figures: Annotated[
         Path | None, typer.Option("--figures", help="also write figures for a paper to this folder")
     ] = None,
-    format: Annotated[str, typer.Option("--format", help="formats of these figures: some of pdf,svg,png")] = "pdf,svg",
+    format: Annotated[
+        str | None, typer.Option("--format", help="formats of these figures: some of pdf,svg,png (default: pdf,svg)")
+    ] = None,
 ) -> None:
     """Make one HTML file of all finished runs below some folders; it needs no network and can be sent on.
 
@@ -62,7 +64,9 @@ def report(
     from fedshot.report.markdown import tables_in_markdown
     from fedshot.report.paper import parse_formats, write_figures
 
-    formats = parse_formats(format)
+    if format is not None and figures is None:
+        raise UserError("--format is that of the figures for a paper: it does nothing without --figures DIR")
+    formats = parse_formats(format or "pdf,svg")
     found = gather(paths, baseline, where=where or ())
     for problem in found.problems:
         typer.echo(f"left out: {problem}", err=True)

@@ -1,6 +1,7 @@
 """`fedshot results`."""
 
 import sys
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,7 +45,9 @@ def results(
     against: Annotated[
         str | None, typer.Option("--against", metavar="VARIANT", help="paired differences to this method, cell by cell")
     ] = None,
-    value: Annotated[str, typer.Option("--value", help="the figure of --ranks and --against")] = "final.accuracy",
+    value: Annotated[
+        str | None, typer.Option("--value", help="the figure of --ranks and --against; final.accuracy if not given")
+    ] = None,
     format: Annotated[Format, typer.Option("--format", "-f", help="how to write it")] = Format.table,
 ) -> None:
     """Query the finished runs below a folder.
@@ -65,6 +68,9 @@ def results(
         raise UserError("choose one of --pivot, --columns, --ranks and --against")
     if figure and not ranks:
         raise UserError("--figure does nothing without --ranks")
+    if value is not None and not (ranks or against):
+        raise UserError("--value does nothing without --ranks or --against; --pivot takes it as value=NAME")
+    value = value or "final.accuracy"
     found = load_results(folder)
     for problem in found.problems[:_MOST_PROBLEMS]:
         print(f"fedshot: left out: {problem}", file=sys.stderr)
@@ -73,7 +79,9 @@ def results(
     for query in where or []:
         found = found.where(query)
     if not found.rows:
-        raise UserError(f"no run below {folder} satisfies --where {' '.join(where or [])}")
+        raise UserError(
+            f"no run below {folder} satisfies --where {' '.join(where or [])} (accuracies are shares of 1, as 0.9)"
+        )
     found = found.sort(sort) if sort else found
     if ranks:
         sheet = _ranks(found, found.column(value), figure)
@@ -95,7 +103,28 @@ def _runs(found: "Results", pivot: str | None, columns: str | None, full: bool) 
     if full:
         return flat_sheet(found, found.columns)
     differing = [name for name in found.varying() if name != "method" and not name.startswith("option.")]
-    return flat_sheet(found, ["variant", *differing, "seed", *_FIGURES])
+    telling, implied = _telling(found, differing)
+    sheet = flat_sheet(found, ["variant", *telling, "seed", *_FIGURES])
+    notes = [f"{name} also sets apart: {', '.join(others)} (--columns shows them)" for name, others in implied.items()]
+    return replace(sheet, notes=(*sheet.notes, *notes))
+
+
+def _telling(found: "Results", names: list[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """The columns that say something that no earlier one of them does, and under each the others that it decides."""
+    telling, implied = list[str](), dict[str, list[str]]()
+    for name in names:
+        known = next((one for one in telling if _decides(found, one, name)), None)
+        if known is None:
+            telling.append(name)
+        else:
+            implied.setdefault(known, []).append(name)
+    return telling, implied
+
+
+def _decides(found: "Results", one: str, other: str) -> bool:
+    """Whether runs that are alike in one column are alike in the other."""
+    pairs = {(repr(row.get(one)), repr(row.get(other))) for row in found.rows}
+    return len(pairs) == len({first for first, _ in pairs})
 
 
 def _ranks(found: "Results", value: str, figure: Path | None) -> "Sheet":

@@ -22,7 +22,8 @@ def screen(
 ) -> None:
     """Compare the uploads of a run with each other: scaled, random or flipped weights, labels that are not the others'.
 
-    A suspicion is no proof: look at the client before leaving it out. Exit status 1 if there is one.
+    A suspicion is no proof: look at the client before leaving it out. Exit status 1 if there is one, or if an upload
+    had to be refused before it could be compared.
 
     **Examples**
 
@@ -34,22 +35,30 @@ def screen(
     """
     from fedshot.local.work import one_thread
     from fedshot.screen import screen as compared
-    from fedshot.server import receive
+    from fedshot.server import REFUSED, receive
     from fedshot.setting import prepare
+    from fedshot.sharing import of_clients
     from fedshot.store import RunFolder, read_spec
 
     folder = RunFolder(run)
     if not folder.spec.exists():
         raise UserError(f"{run} is not the folder of a run: it has no spec.json")
-    setting = prepare(read_spec(folder.spec), data_root, s.device_of(device).partition(",")[0])
+    setting = prepare(of_clients(read_spec(folder.spec)), data_root, s.device_of(device).partition(",")[0])
     with one_thread(setting.device):
-        found = compared(receive(setting, folder, ("weights",)).members, setting)
+        received = receive(setting, folder, ("weights",))
+        found = compared(received.members, setting)
     if json:
-        told = {**found.model_dump(mode="json"), "suspects": {str(k): why for k, why in found.suspects.items()}}
+        told = {
+            **found.model_dump(mode="json"),
+            "suspects": {str(k): why for k, why in found.suspects.items()},
+            "not_screened": {str(k): why for k, why in received.missing.items()},
+        }
         typer.echo(json_module.dumps(told, indent=1))
     else:
         _show(found, run, details)
-    if found.suspects:
+        for number, reason in received.missing.items():
+            typer.echo(f"client {number} was not screened: {reason}")
+    if found.suspects or any(reason.startswith(REFUSED) for reason in received.missing.values()):
         raise typer.Exit(1)
 
 

@@ -76,7 +76,14 @@ RootOption = Annotated[
     Path | None, typer.Option("--data-root", envvar="FEDSHOT_DATA", help="folder of the data sets (default: ./data)")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON alone on standard output")]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="keep the clients that an interrupted run has finished")]
+ResumeOption = Annotated[
+    bool,
+    typer.Option(
+        "--resume/--fresh",
+        help="go on with what the folder holds of the same run, or drop that and train anew (the same spec gives the "
+        "same result: for when fedshot itself was changed)",
+    ),
+]
 
 
 def parse_points(text: str | None, epochs: int) -> tuple[int, ...]:
@@ -96,24 +103,6 @@ def parse_points(text: str | None, epochs: int) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise UserError(f"--evaluate-at {text!r}: write epochs as 5,10,20 or every:5") from None
-
-
-def parse_integers(text: str, flag: str) -> list[int]:
-    """Numbers as typed, 1,2,3 or 1-3.
-
-    >>> parse_integers("1-3,7", "--seeds")
-    [1, 2, 3, 7]
-    """
-    try:
-        found: list[int] = []
-        for part in text.split(","):
-            first, dash, last = part.partition("-")
-            found += range(int(first), int(last) + 1) if dash else [int(first)]
-    except ValueError:
-        found = []
-    if not found:
-        raise UserError(f"{flag} {text!r}: write numbers as 1,2,3 or 1-3")
-    return list(dict.fromkeys(found))
 
 
 _NOT_BY_SET = {
@@ -151,10 +140,21 @@ def build_spec(reference: str, given: dict[str, Any], settings: list[str] | None
     if twice := sorted(of_method.keys() & inline.keys()):
         raise UserError(f"{twice[0]} is given twice: after {name}: and by --set")
     spec = make_spec(method=name, options={**of_method, **inline}, **typed, **_none_where_said(of_run))
+    check_division(spec)
     if not points:
         return spec
     asked = {field: getattr(spec, field) for field in spec.model_fields_set}  # what is not, a method may fill in
     return make_spec(**{**asked, "evaluate_at": parse_points(points, spec.epochs)})
+
+
+def check_division(spec: Spec) -> None:
+    """Refuses a setting of the division that was given and would do nothing."""
+    from fedshot.partition import unread
+
+    by = "a partition file, which says who holds what" if spec.partition_file else f"recipe {spec.recipe}"
+    for name in unread(spec.recipe, spec.partition_file):
+        if name in spec.model_fields_set:
+            raise UserError(f"{name} does nothing with {by}: leave it out")
 
 
 def _check_keys(of_method: dict[str, str], name: str) -> None:

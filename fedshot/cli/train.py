@@ -1,15 +1,21 @@
 """`fedshot run` and `fedshot compare`."""
 
+import itertools
 import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedshot.cli import settings as s
+from fedshot.errors import UserError
+from fedshot.options import parse_integers
 from fedshot.spec import Spec
+
+if TYPE_CHECKING:
+    from fedshot.execution import Execution
 
 _APART = ("method", "evaluate_at")  # arguments that are parsed before they become fields of Spec
 
@@ -38,7 +44,7 @@ def run(
     lanes: s.LanesOption = None,
     data_root: s.RootOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="folder of the run (default: runs/NAME)")] = None,
-    resume: s.ResumeOption = False,
+    resume: s.ResumeOption = True,
     json: s.JsonOption = False,
 ) -> None:
     """Train the clients of one method alone, fuse their uploads, score the result.
@@ -59,10 +65,17 @@ def run(
     spec = s.build_spec(method, given, set, evaluate_at)
     from fedshot.experiment import run as run_experiment
     from fedshot.setting import prepare
+    from fedshot.store import RunFolder
 
     execution = _execution(device, workers, lanes, data_root, resume)
     # the name of the folder holds the complete spec: an edited variant, or another device, is another run
-    folder = out or Path("runs") / folder_name(prepare(spec, data_root, execution.devices[0]).spec)
+    complete = prepare(spec, data_root, execution.devices[0]).spec
+    if complete.validation_most and not complete.validation:
+        raise UserError("validation_most bounds what a client holds back, and that is nothing: add --validation 0.1")
+    folder = out or Path("runs") / folder_name(complete)
+    RunFolder(folder).check(complete)
+    if resume:
+        _take_up([folder], quiet=json)
     with _watch([method], quiet=json) as watch:
         record = run_experiment(spec, folder, execution, watch)
     if json:
@@ -107,7 +120,7 @@ def compare(
     out: Annotated[Path, typer.Option("--out", "-o", help="folder of the runs and of the report")] = Path(
         "runs/compare"
     ),
-    resume: s.ResumeOption = False,
+    resume: s.ResumeOption = True,
     json: s.JsonOption = False,
 ) -> None:
     """Run several methods on the same partitions, initial weights and epochs, over several seeds, and write a report.
@@ -120,16 +133,48 @@ def compare(
     """
     given = spec_fields(locals())
     labels = list(dict.fromkeys(methods))
-    numbers = s.parse_integers(seeds, "--seeds")
+    numbers = parse_integers(seeds, "--seeds")
     specs = {(m, n): s.build_spec(m, {**given, "seed": n}, set, evaluate_at) for m in labels for n in numbers}
+    for one, other in itertools.combinations(labels, 2):
+        if specs[one, numbers[0]] == specs[other, numbers[0]]:
+            raise UserError(f"{one} and {other} are the same method: leave one of them out")
     from fedshot.experiment import run_all
 
-    names = _folder_names(labels)
-    folders = {(m, n): out / names[m] / f"seed-{n}" for m, n in specs}
+    names, execution = _folder_names(labels), _execution(device, workers, lanes, data_root, resume)
+    folders = {(m, n): _own_place(out / names[m] / f"seed-{n}", specs[m, n], execution) for m, n in specs}
+    if resume:
+        _take_up(list(folders.values()), quiet=json)
     with _watch([f"{m} seed {n}" for m, n in specs], quiet=json) as watch:
-        requests = [(specs[key], folders[key]) for key in specs]
-        outcomes = run_all(requests, _execution(device, workers, lanes, data_root, resume), watch)
+        outcomes = run_all([(specs[key], folders[key]) for key in specs], execution, watch)
     _present(dict(zip(specs, outcomes, strict=True)), folders, out, json)
+
+
+def _own_place(folder: Path, spec: Spec, execution: "Execution") -> Path:
+    """The folder, or one beside it that is named after the spec where it holds a run of another spec."""
+    from fedshot.setting import prepare
+    from fedshot.store import RunFolder, differing_fields, read_spec
+
+    held = RunFolder(folder).spec
+    if not held.exists():
+        return folder
+    complete = prepare(spec, execution.data_root, execution.devices[0]).spec
+    if not differing_fields(read_spec(held), complete):
+        return folder
+    return folder.with_name(f"{folder.name}-{complete.sha256[:8]}")
+
+
+def _take_up(folders: list[Path], quiet: bool) -> None:
+    """Says how many runs were finished before, so that nobody takes them for new; refuses those of another version."""
+    from fedshot import __version__
+    from fedshot.record import read_record
+
+    known = {folder: record for folder in folders if (record := read_record(folder / "record.json"))}
+    for folder, record in known.items():
+        if (made_by := record.versions["fedshot"]) != __version__:
+            raise UserError(f"{folder} holds a run of fedshot {made_by}, this is {__version__}: --fresh trains it anew")
+    if known and not quiet:
+        told = "this run was" if len(folders) == 1 else f"{len(known)} of {len(folders)} runs were"
+        typer.echo(f"{told} finished before and will not be trained again; --fresh does that", err=True)
 
 
 def _present(outcomes: dict, folders: dict, out: Path, json: bool) -> None:
@@ -172,7 +217,9 @@ def spec_fields(arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name in Spec.model_fields and name not in _APART}
 
 
-def _execution(device: str, workers: int | None, lanes: int | None, data_root: Path | None, resume: bool) -> Any:
+def _execution(
+    device: str, workers: int | None, lanes: int | None, data_root: Path | None, resume: bool
+) -> "Execution":
     from fedshot.experiment import Execution
 
     return Execution(data_root, s.device_of(device), workers or os.cpu_count() or 1, resume, lanes)

@@ -48,7 +48,7 @@ def too_large(what: str, device: str) -> UserError:
     """The error of something that a device's memory does not hold."""
     return UserError(
         f"{what} does not fit the memory of {device}: choose a smaller --batch-size or --encoder; finished clients are "
-        "kept, --resume goes on"
+        "kept, the same command goes on"
     )
 
 
@@ -60,6 +60,9 @@ class Watch:
 
     def epoch(self, job: Job, epoch: int) -> None:
         """A client has finished an epoch."""
+
+    def server(self, text: str) -> None:
+        """Where the server stands with long work of its own."""
 
     def finished(self, index: int, outcome: "Record | Exception") -> None:
         """A run has ended, well or not."""

@@ -24,6 +24,16 @@ def by_label(runs: Sequence[Explained]) -> dict[str, list[Explained]]:
     return found
 
 
+def _by_rule(runs: Sequence[Explained]) -> dict[str, list[Explained]]:
+    """The runs of each method, and of each fusion rule where it was fused by several."""
+    found: dict[str, list[Explained]] = {}
+    for label, of_label in by_label(runs).items():
+        several = len({run.record.final.fusion for run in of_label}) > 1
+        for run in of_label:
+            found.setdefault(f"{label} by {run.record.final.fusion}" if several else label, []).append(run)
+    return found
+
+
 def too_few_seeds(runs: Sequence[Explained]) -> list[Finding]:
     """Methods side by side with fewer seeds than a claim needs."""
     methods = by_label(runs)
@@ -108,8 +118,8 @@ def _told_partitions(methods: dict[str, list[Explained]], seed: int) -> str:
 
 
 def contrast(runs: Sequence[Explained]) -> list[Finding]:
-    """Findings that one method always has and another never, on the same seeds, partitions and settings."""
-    methods = by_label(runs)
+    """Findings that one method, or rule, always has and another never, on the same seeds, partitions and settings."""
+    methods = _by_rule(runs)
     worth = {f.name for run in runs for f in run.findings if f.severity != "note"}
     findings = []
     for name in sorted(worth):
@@ -145,8 +155,8 @@ def _contrast(name: str, always: dict[str, list[Explained]], never: dict[str, li
         f"{name} is in every run of {', '.join(always)} and in none of {others}, on "
         f"{number_of(shared, 'seed')} with the same partition.",
         tuple(facts),
-        "Seed, partition and settings are the same, so the method makes the difference; the findings of the runs say "
-        "how.",
+        "Seed, partition and settings are the same, so the method, or the rule, makes the difference; the findings of "
+        "the runs say how.",
         ("Read it in a run that has it: " + command("explain", next(iter(always.values()))[0].path),),
     )
 

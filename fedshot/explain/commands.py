@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Mapping
 
+from fedshot.partition import unread
 from fedshot.spec import Spec, as_typed
 
 _LEFT_OUT = ("evaluate_at", "augmentation", "precision", "fusion")  # chosen anew by the data set, device or method
@@ -36,6 +37,9 @@ def again(spec: Spec, changes: Mapping[str, object]) -> str:
     }
     settings = {**kept, **({} if "method" in changes else own_options(spec)), **changes}
     settings.pop("method", None)
+    file = settings.get("partition_file")
+    for name in unread(str(settings.get("recipe", spec.recipe)), str(file) if file else None):
+        settings.pop(name, None)
     typed = [as_typed(name, _text(value)) for name, value in settings.items()]
     typed.sort(key=lambda words: words[0] == "--set")  # those with an option of their own come first
     return command("run", method, *(word for words in typed for word in words))

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from fedshot import __version__
 from fedshot.errors import UserError
 from fedshot.explain.run import Row, Run, Sent
-from fedshot.record import Record
+from fedshot.record import Record, RecordDamaged, parse_record
 from fedshot.spec import first_problem
 from fedshot.store import RunFolder
 from fedshot.upload import Header
@@ -70,7 +70,7 @@ def _record(folder: RunFolder) -> Record:
     except FileNotFoundError:
         ended = len(list(folder.path.glob("clients/*/client.json")))
         raise NotExplained(
-            f"not finished: {ended} clients have ended and there is no record; run its command again with --resume"
+            f"not finished: {ended} clients have ended and there is no record; run its command again"
         ) from None
     except OSError as error:
         raise NotExplained(f"record.json cannot be read: {error.strerror}") from None
@@ -83,9 +83,9 @@ def _record(folder: RunFolder) -> Record:
             f"written by fedshot {written}, whose fields may mean other things than those of {__version__}"
         )
     try:
-        return Record.model_validate_json(content)
-    except ValidationError as error:
-        raise NotExplained(f"record.json is damaged: {first_problem(error)}") from None
+        return parse_record(content)
+    except RecordDamaged as error:
+        raise NotExplained(f"record.json is damaged: {error}") from None
 
 
 def _series(version: str) -> list[str]:

@@ -23,6 +23,7 @@ from fedshot.record import Record, read_record
 from fedshot.setting import Setting, prepare
 from fedshot.spec import Spec
 from fedshot.store import RunFolder, read_spec, write_atomic
+from fedshot.user_file import file_of
 
 ORDER = "order.json"
 Take = Callable[[int, Packet], Outcome]
@@ -36,6 +37,11 @@ def begin(spec: Spec, out: Path, plan: Plan, resume: bool = False) -> Setting:
         raise UserError(
             "in a federation a client speaks once, at its end: leave --evaluate-at out; `fedshot run` shows the curve "
             "of the same spec in one process"
+        )
+    if file_of(complete.fusion):
+        raise UserError(
+            f"{complete.fusion}: clients run no code of the server's, and could not know what to send: end the run by "
+            "a rule of ours, then try yours on its uploads: fedshot fuse RUN -f FILE.py"
         )
     if strangers := [number for number in plan.numbers if number >= complete.clients]:
         raise UserError(f"client {strangers[0]} takes part, and the run has clients 0 to {complete.clients - 1}")

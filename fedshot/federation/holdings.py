@@ -23,6 +23,7 @@ from fedshot.partition.own import OWN
 from fedshot.privacy.check import check_privacy
 from fedshot.privacy.policy import stricter
 from fedshot.setting import Setting
+from fedshot.user_file import file_of
 
 Named = tuple[Labelled, tuple[str, ...]]  # images, and the names of their labels
 
@@ -34,6 +35,8 @@ def client_setting(site: SiteFile, order: Order) -> Setting:
         raise UserError(f"this is client {site.number}, and the job has only the clients 0 to {clients - 1}")
     spec = order.spec.model_copy(update={"counts": stricter(order.spec.counts, site.counts)})
     method = method_of(order, site.files)
+    if file_of(spec.fusion):
+        raise UserError("the job asks for a fusion rule from a file: no code of the server's is run here")
     fusion = method.fusion if spec.fusion in (None, method.fusion.name) else make_fusion(spec.fusion)
     check_privacy(spec, method, fusion)
     train = own_data(site, order)

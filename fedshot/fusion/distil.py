@@ -32,6 +32,7 @@ from fedshot.local.weighting import Scheduled
 from fedshot.method import Views
 from fedshot.models import Classifier, unit
 from fedshot.models.copies import copy_of
+from fedshot.models.mirrored import MirroredClassifier
 from fedshot.options import AboveZero, NotNegative
 from fedshot.seeds import stream_seed
 from fedshot.spec import Positive
@@ -40,6 +41,7 @@ from fedshot.task import Task
 Images = Literal["public", "noise", "procedural", "statistics"]
 Start = Literal["average", "largest"]
 Beside = Literal["nothing", "common"]
+Count = Annotated[int, Field(ge=2)] | None  # BatchNorm needs two; None: as many as all clients hold together
 
 _AT_ONCE = 2000  # images of which views are made
 _KEPT = 2000  # images of a lesson, to see how well it was learned
@@ -48,26 +50,30 @@ _KEPT = 2000  # images of a lesson, to see how well it was learned
 def distilled(
     teacher: str = "features",
     images: Images = "public",
-    count: Annotated[int, Field(ge=2)] = 2000,  # BatchNorm needs two
+    count: Count = 2000,
     views: Positive = 4,
     temperature: AboveZero = 1.0,
     calibrate: NotNegative = 0.0,
     alignment: NotNegative = 0.0,
     beside: Beside = "nothing",
     start: Start = "average",
+    mirrored: bool = True,
     student: ServerTraining = ServerTraining(passes=10, cosine=True),
 ) -> Fusion:
     """One model, taught by another rule's ensemble on public images, or on images that the server makes for itself.
 
     L = T^2 KL( softmax(t'/T) || softmax((z + a)/T) ) + alignment (1 - cos(h, g)),  t' = t - calibrate log prior,
     for the teacher's scores t and the mean g of its models' unit features; z and h are the student's; a are the scores
-    of the rule `common` with `beside=common`, in training and in use, or 0. `count` is how many images it makes: noise,
-    overlapping shapes (procedural), or draws from statistics of pixels. Each image is shown in so many `views`, the
-    first of them as it is, and the teacher is asked about every one. Options of the teacher follow its name, with ;
-    between them.
+    of the rule `common` with `beside=common`, in training and in use, or 0. `count` is how many images it makes, `none`
+    for as many as the clients hold together: noise, overlapping shapes (procedural), or draws from pixel statistics.
+    Each image is shown in so many `views`, the first of them as it is, and the teacher is asked about every one.
+    `mirrored`: where a flip does not matter to the task, the student answers by an image and its mirror. Options of the
+    teacher follow its name, with ; between them.
     """
     from fedshot.fusion import make_fusion  # whose table holds this rule
 
+    if ".py" in teacher:  # whoever names a rule would run a file that no hash of the spec covers
+        raise UserError(f"distilled: the teacher must be one of our rules, not a file: {teacher}")
     rule = make_fusion(teacher.replace(";", ","))
     if not rule.inductive:
         raise UserError(
@@ -79,15 +85,20 @@ def distilled(
         members = sorted(members, key=lambda m: m.upload.header.client)
         ensemble = rule.fuse(members, task)
         support = common().fuse(members, task) if beside == "common" else None
-        seen = _views(_images(images, count, members, task), views, task)
+        made = count or max(2, sum(member.upload.header.samples for member in members))
+        seen = _views(_images(images, made, members, task), views, task)
         shares = _shares(ensemble, members) if alignment > 0 else None
         data = _lesson(ensemble, seen, task, calibrate * _log_prior(members), temperature, shares, support)
         objective = _objective(task.classes, temperature, alignment, support is not None)
         course = replace(task, augmentation="none")  # of another view the teacher has said nothing
         try:
-            model = trained_at_server(_started(start, members), data, course, objective, Views(augmented=1), student)
+            model = trained_at_server(
+                _started(start, members), data, course, objective, Views(augmented=1), student, "a student"
+            )
         except TrainingDiverged as end:
-            raise UserError(f"distilled: the student's {end}: lower student.rate from {student.rate:g}") from None
+            raise UserError(f"the student's {end}: lower student.rate from {student.rate:g}") from None
+        if mirrored and task.mirrored:
+            model = MirroredClassifier(model)
         taught = Predictor((model,), first_logits, teacher=ensemble, lesson=data.some(_KEPT))
         if support is None:
             return taught
@@ -101,8 +112,25 @@ def distilled(
         needs=(*rule.needs, *(section for section, read in more.items() if read and section not in rule.needs)),
         held_out=rule.held_out,
         public=rule.public or images == "public",
+        trains=True,
         check=rule.check,
     )
+
+
+def single(
+    images: Images = "procedural",
+    count: Count = None,
+    views: Positive = 4,
+    temperature: AboveZero = 1.0,
+    student: ServerTraining = ServerTraining(passes=10, batch=256, cosine=True),
+) -> Fusion:
+    """One model in place of the routed clients: `distilled` of `routed` beside common features, from no one's images.
+
+    The server makes as many images as the clients hold together: overlapping shapes, which need nobody's consent.
+    Public images of the same kind as the task's teach better where there are some: `images=public`.
+    """
+    taught = distilled("routed", images, count, views, temperature, beside="common", start="largest", student=student)
+    return replace(taught, name="single")
 
 
 def _images(kind: Images, count: int, members: Sequence[Member], task: Task) -> Tensor:
@@ -116,7 +144,7 @@ def _images(kind: Images, count: int, members: Sequence[Member], task: Task) -> 
         return images_from_statistics(count, members, task).to(device)
     if task.public is None:
         raise UserError(
-            "distilled: images=public needs public images, and this run has none: run again with --public 0.1, or "
+            "images=public needs public images, and this run has none: run again with --public 0.1, or "
             "distil on images=procedural or images=statistics"
         )
     return task.public.data.images

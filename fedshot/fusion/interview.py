@@ -92,9 +92,10 @@ class Interview:
     def _ask(self, group: Sequence[slice], names: Collection[str]) -> dict[str, list[Outputs]]:
         batches = [self._task.prepare(self._images[batch]) for batch in group]
         encoded: Encoded = WeakKeyDictionary()
+        about = f"images {group[0].start + 1:,} to {group[-1].stop:,} of {len(self._images):,}"
         said: dict[Panel, list[Outputs]] = {}
         for name in names:
             panel = self._panels[name]
             models, look = panel
-            said[panel] = said.get(panel) or ask(models, batches, encoded, look)
+            said[panel] = said.get(panel) or ask(models, batches, encoded, look, about)
         return {name: said[self._panels[name]] for name in names}

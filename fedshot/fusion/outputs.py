@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fedshot.models import Classifier
 from fedshot.models.split import SplitEncoder
+from fedshot.telling import tell
 
 # By encoder, its features (N, d) of each batch; by shared base, what it made of them. Weak: the next model that is
 # loaded may get the address of a gone one.
@@ -31,16 +32,23 @@ def outputs_of(models: Sequence[Classifier], images: Tensor, look: nn.Module | N
 
 @torch.no_grad()
 def ask(
-    models: Sequence[Classifier], batches: Sequence[Tensor], encoded: Encoded, look: nn.Module | None = None
+    models: Sequence[Classifier],
+    batches: Sequence[Tensor],
+    encoded: Encoded,
+    look: nn.Module | None = None,
+    about: str | None = None,
 ) -> list[Outputs]:
     """The outputs of all models for each batch of prepared images.
 
     Args:
         encoded: what encoders and bases have made of these batches; grows by what these models make of them. They are
             compared as whole objects.
+        about: what is asked about, in words for who waits; None says nothing.
     """
     said: list[Outputs] = [] if len(models) else [Outputs(*2 * (x.new_empty(0, len(x), 0),)) for x in batches]
     for k, model in enumerate(models):
+        if about is not None:
+            tell(f"asking model {k + 1} of {len(models)} about {about}")
         known = encoded.get(model.encoder)
         for i, images in enumerate(batches):
             features = known[i] if known else _features(model, i, images, encoded)

@@ -176,7 +176,7 @@ class _Look(nn.Module):
 
 def _look(members: Sequence[Member], task: Task) -> _Look:
     width = members[0].upload.section("common")["means"].shape[1]
-    features = CommonFeatures(task.shape, width, mirrored=task.augmentation == "natural")
+    features = CommonFeatures(task.shape, width, mirrored=task.mirrored)
     return _Look(features, task).to(next(members[0].model.parameters()).device)
 
 

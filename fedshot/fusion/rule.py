@@ -76,7 +76,7 @@ class Fusion:
     """A rule: a pure function of what was uploaded.
 
     `needs` names the sections of an upload that it reads; `held_out` asks for clients that hold back validation images,
-    `public` for public images (`task.public`).
+    `public` for public images (`task.public`). `trains`: it trains a model, which takes as long as clients do.
     `check` raises a UserError for a model that the rule cannot fuse, before any client trains it.
     """
 
@@ -86,4 +86,5 @@ class Fusion:
     inductive: bool = True
     held_out: bool = False
     public: bool = False
+    trains: bool = False
     check: Callable[[Classifier], object] = lambda model: None

@@ -10,12 +10,14 @@ from pydantic import Field
 
 from fedshot.data.dataset import Labelled
 from fedshot.local.objective import Objective
+from fedshot.local.telemetry import Row
 from fedshot.local.train import Bench, steps
 from fedshot.method import Client, Views
 from fedshot.models import Classifier
 from fedshot.options import AboveZero
 from fedshot.spec import Positive, make_spec
 from fedshot.task import Task
+from fedshot.telling import tell
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,13 @@ class ServerTraining:
 
 
 def trained_at_server(
-    model: Classifier, data: Labelled, task: Task, objective: Objective, views: Views, how: ServerTraining
+    model: Classifier, data: Labelled, task: Task, objective: Objective, views: Views, how: ServerTraining, what: str
 ) -> Classifier:
-    """The model after training on images that the server has, in evaluation mode. It is trained in place."""
+    """The model after training on images that the server has, in evaluation mode. It is trained in place.
+
+    Args:
+        what: it is, in words for who waits: a teacher, a student.
+    """
     device = data.labels.device
     spec = make_spec(
         method="fafi",  # names nothing here: the objective is given
@@ -55,10 +61,13 @@ def trained_at_server(
         model=model,
         epochs=how.passes,
         batch_size=how.batch,
-        augmentation=task.augmentation,
     )
+
+    def ended(epoch: int, model: Classifier | None, row: Row) -> None:
+        tell(f"training {what} at the server: {epoch} of {how.passes} passes over {len(data):,} images")
+
     with _stream_of_its_own(device):
-        for _ in steps(server, objective, views, spec, lambda epoch, model, row: None, Bench()):
+        for _ in steps(server, objective, views, spec, ended, Bench()):
             pass
     return model.eval().requires_grad_(False)
 

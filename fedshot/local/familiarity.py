@@ -94,8 +94,8 @@ def turned_familiarity(
         `means` (C, T, d) of unit features; the packed `covariance`, scaled to a mean variance of 1 so that half
         precision does not lose what is small, since a distance is standardised anyway; and the `spread`: mean and
         deviation of held-out images' `turned_distance`, and by how many deviations it would grow if the client had not
-        had their class. A client of one class cannot know the last, and says 0; so does one that held back fewer than
-        two images, and its own images' distances stand in for the others.
+        had their class. A client of one class cannot know the last, and says 0; so does one that held nothing back, and
+        its own images' distances stand in for the others.
     """
     directions, lengths = _unit_and_length(features)
     means = torch.stack([class_means(turn, labels, classes) for turn in directions.unbind(1)], dim=1)
@@ -104,16 +104,29 @@ def turned_familiarity(
     packed = pack_lower(covariance / covariance.diagonal().mean().clamp(min=1e-30)).half()
     held = class_counts(labels, classes) > 0
     told = unpack_symmetric(packed.float(), centred.shape[1])
-    if held_out is None or held_out_labels is None or len(held_out) < 2:
-        deviation, mean = torch.std_mean(turned_distance(features, means, held, told), correction=0)
-        separation = torch.zeros_like(mean)
-    else:
-        known = turned_distance(held_out, means, held, told)
-        foreign = turned_distance(held_out, means, held, told, without=held_out_labels)
-        mean, deviation = known.mean(), known.std()
-        separation = torch.where(held.sum() > 1, (foreign.mean() - mean) / deviation.clamp(min=1e-12), 0)
-    deviation = torch.where(deviation > 0, deviation, 1)  # images that all lie equally far do not tell how they differ
+    tested = features if held_out is None else held_out
+    known = turned_distance(tested, means, held, told)
+    mean, deviation = known.mean(), deviation_to_come(known)
+    separation = torch.zeros_like(mean)
+    if held_out_labels is not None:
+        foreign = turned_distance(tested, means, held, told, without=held_out_labels)
+        separation = torch.where(held.sum() > 1, (foreign.mean() - mean) / deviation, 0)
     return {"means": means, "covariance": packed, "spread": torch.stack([mean, deviation, separation])}
+
+
+def deviation_to_come(values: Tensor) -> Tensor:
+    """How far one more value may be expected to lie from the mean of these, (M,) with M of 1 or more.
+
+    s^2 = (2 · 0.3^2 + sum_i (v_i - mean)^2) / (M + 1) · (1 + 1/M): a mean of few values is off itself, and their own
+    deviation may be next to nothing by chance, so that every other value would look impossibly far away. Hence the
+    variance is estimated as if two more had been seen that vary by 0.3, about what logarithms of distances do.
+
+    >>> [round(float(deviation_to_come(torch.tensor(values))), 2) for values in ([5.0], [5.0, 5.0], [4.0, 6.0] * 500)]
+    [0.42, 0.3, 1.0]
+    """
+    count = len(values)
+    summed = 2 * 0.3**2 + (values - values.mean()).square().sum()
+    return (summed / (count + 1) * (1 + 1 / count)).sqrt()
 
 
 def turned_distance(

@@ -4,26 +4,26 @@ import torch
 from torch import Tensor
 
 from fedshot.local.half import HalfWeights
-from fedshot.local.views import Recipe, view
+from fedshot.local.views import view
 from fedshot.models.encoder import Encoder
 from fedshot.models.layers import FUSED
 from fedshot.task import Task, channels
 
 
-def inputs_of(images: Tensor, draws: Tensor, recipe: Recipe, plain: bool, task: Task, fused: bool = False) -> Tensor:
+def inputs_of(images: Tensor, draws: Tensor, plain: bool, task: Task, fused: bool = False) -> Tensor:
     """What an encoder reads of B images: V augmented views of each, then perhaps the images as they are; normalised.
 
     Args:
         images: (B, channels, H, W) uint8.
         draws: for V*B views.
     """
-    if fused and recipe == "natural" and images.shape[1] == 3:
+    if fused and task.augmentation == "natural" and images.shape[1] == 3:
         from fedshot.kernels.views import natural_inputs
 
         inputs = natural_inputs(images, draws, channels(task.mean, images.device), channels(task.std, images.device))
     else:
         views = draws.shape[1] // len(images)
-        inputs = task.normalise(view(images.repeat(views, 1, 1, 1), draws, recipe))
+        inputs = task.normalise(view(images.repeat(views, 1, 1, 1), draws, task.augmentation))
     return torch.cat([inputs, task.prepare(images)]) if plain else inputs
 
 

@@ -108,7 +108,7 @@ class Training:
         self.progress.copy_(self.done / self.total)
         set_rates(self.groups, self.progress, self.spec)
         weighting = self.objective.weighting
-        seen = self._forward(size)
+        seen = self.forward(size)
         base, align, terms = self.objective.losses(seen)
         loss = weighting(base, align, self.progress)
         with torch.no_grad():
@@ -126,15 +126,15 @@ class Training:
         self.place += size
         self.done += 1
 
-    def _forward(self, size: int) -> Step:
+    def forward(self, size: int) -> Step:
         """One pass of all views of the next images through the model, as the terms of an objective read it."""
         client, views = self.client, self.views
         batch = self.order[self.place + torch.arange(size, device=self.order.device)]
         images, labels = self.images[batch], self.labels[batch]
         if views.turned:
             images, labels = turn_at_random(images, labels, client.model.get_buffer("shares"), self.draws)
-        draws = draw(views.augmented * size, client.augmentation, self.draws)
-        inputs = inputs_of(images, draws, client.augmentation, views.plain, client.task, self.fused)
+        draws = draw(views.augmented * size, client.task.augmentation, self.draws)
+        inputs = inputs_of(images, draws, views.plain, client.task, self.fused)
         features = encode(client.model.encoder, inputs, self.spec.precision or "fp32", self.fused, self.half)
         targets = None if self.targets is None else self.targets[batch]
         return Step.of(client.model, features, labels, views.augmented, self.progress, targets)
@@ -163,9 +163,8 @@ class Training:
 
     def _alike(self, client: Client, spec: Spec) -> bool:
         """Whether the steps of both follow the same settings, which within a run are the very same objects."""
-        if spec is self.spec and client.task is self.client.task:
-            return client.augmentation == self.client.augmentation
-        return _settings(client, spec) == _settings(self.client, self.spec)
+        same = spec is self.spec and client.task is self.client.task
+        return same or _settings(client, spec) == _settings(self.client, self.spec)
 
     def _counterparts(self, model: Classifier, objective: Objective) -> list[Pair] | None:
         """What becomes another model and objective; a model that was compared before is not walked through again."""
@@ -183,7 +182,7 @@ class Training:
 def _settings(client: Client, spec: Spec) -> tuple[object, ...]:
     """All that steps depend on but model, objective, images, their number and random streams."""
     text = spec.model_copy(update={"seed": 0, "evaluate_at": ()}).model_dump_json()
-    return client.augmentation, replace(client.task, seed=0, public=None), text
+    return replace(client.task, seed=0, public=None), text
 
 
 def pairs_of(ours: Classifier, theirs: Classifier) -> list[Pair]:

@@ -16,15 +16,17 @@ from fedshot.methods.terms import FAFI_TERMS, prototypes
 from fedshot.models import prototypes_of
 
 AnchorKind = Literal["etf", "random", "zero", "etf_scaled", "random_scaled", "semantic"]
-Measure = Literal["all", "present", "cosine"]
+Measure = Literal["all", "present", "cosine", "features", "features_cosine"]
 
 
 @dataclass(frozen=True)
 class Alignment:
     """Where prototypes are drawn to, how the distance is measured, and the controls.
 
-    `measure`: mean square error over all classes, over the classes of the batch, or 1 - cosine. `file`: class vectors
-    for semantic anchors. `weight`: a constant lambda in place of the method's own policy; 0 leaves the base loss alone.
+    `measure`: mean square error over all classes, over the classes of the batch, or 1 - cosine; with `features` and
+    `features_cosine` it is the features that are drawn to the anchor of their class, and prototypes are left alone.
+    `file`: class vectors for semantic anchors. `weight`: a constant lambda in place of the method's own policy; 0
+    leaves the base loss alone.
     """
 
     anchors: AnchorKind = "etf"
@@ -44,6 +46,8 @@ class Alignment:
             "all": lambda s: losses.mse_all(prototypes(s), target(s)),
             "present": lambda s: losses.mse_present(prototypes(s), target(s), s.labels),
             "cosine": lambda s: losses.cosine(prototypes(s), target(s)),
+            "features": lambda s: losses.mse_all(s.unit, target(s)[s.labels]),
+            "features_cosine": lambda s: losses.cosine(s.unit, target(s)[s.labels]),
         }
         return Term("alignment", measure[self.measure])
 

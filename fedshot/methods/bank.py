@@ -63,7 +63,7 @@ class PublicBank:
         terms, views = ((CLASSIFICATION,), Views(1)) if self.augmented else ((PLAIN_CLASSIFICATION,), Views(0, True))
         blank = build(school, LinearHead).to(device)
         try:
-            teacher = trained_at_server(blank, public.data, school, Objective(terms), views, teaching)
+            teacher = trained_at_server(blank, public.data, school, Objective(terms), views, teaching, "a teacher")
         except TrainingDiverged as end:
             raise UserError(f"the teacher's {end}: lower teacher.rate from {teaching.rate:g}") from None
         drawn = torch.randperm(len(public.data), generator=stream(task.seed, "bank"))[: self.size or _MOST]

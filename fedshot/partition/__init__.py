@@ -28,7 +28,7 @@ from fedshot.partition.partition import Partition
 from fedshot.partition.pools import Indices
 from fedshot.partition.validation import hold_out
 
-__all__ = ["RECIPES", "Partition", "hold_out", "split"]
+__all__ = ["RECIPES", "Partition", "hold_out", "parameters_of", "split", "unread"]
 
 RECIPES: dict[str, Callable[..., list[Indices]]] = {
     "dirichlet": dirichlet.assign,
@@ -43,6 +43,31 @@ RECIPES: dict[str, Callable[..., list[Indices]]] = {
 
 LARGEST_ALPHA = 1e6  # beyond it a Dirichlet draw is uniform to six digits, and its gammas may overflow
 LARGEST_SEED = 2**32 - 1  # of a legacy numpy stream
+
+
+def parameters_of(recipe: str) -> tuple[str, ...]:
+    """What a recipe reads beside clients and seed.
+
+    >>> parameters_of("dirichlet"), parameters_of("iid")
+    (('alpha',), ())
+    """
+    if recipe not in RECIPES:
+        raise unknown("partition recipe", recipe, RECIPES)
+    used = signature(RECIPES[recipe]).parameters
+    return tuple(name for name in ("alpha", "classes_per_client") if name in used)
+
+
+def unread(recipe: str, partition_file: str | None) -> tuple[str, ...]:
+    """Settings of a division that change nothing in it.
+
+    >>> unread("shards", None), unread("dirichlet", "saved.npz")
+    (('alpha',), ('recipe', 'alpha', 'classes_per_client'))
+    """
+    if partition_file:
+        return ("recipe", "alpha", "classes_per_client")
+    if recipe not in RECIPES:
+        return ()  # a mistake that is told elsewhere, or data of the clients' own
+    return tuple(name for name in ("alpha", "classes_per_client") if name not in parameters_of(recipe))
 
 
 def split(
@@ -65,26 +90,23 @@ def split(
         groups: who owns each sample, (N,), for `natural`.
         classes: number of classes C of the task; by default, the largest label + 1.
 
-    A parameter that the recipe does not use is ignored and not recorded, because a command line or a study that
-    compares recipes passes the same values to all of them. A client may come out empty, except by `niid-bench`.
+    A parameter that the recipe does not read is ignored and not recorded, because a study that compares recipes passes
+    the same values to all of them. A client may come out empty, except by `niid-bench`.
 
     >>> part = split([0, 0, 0, 1, 1, 1], "shards", clients=2, seed=1, alpha=0.05, classes_per_client=1)
     >>> part.sizes, part.entropy_bits, part.parameters
     ((3, 3), (0.0, 0.0), {'clients': 2, 'seed': 1, 'classes_per_client': 1})
     """
-    if recipe not in RECIPES:
-        raise unknown("partition recipe", recipe, RECIPES)
-    assign = RECIPES[recipe]
+    read, assign = parameters_of(recipe), RECIPES[recipe]
     label_array = _checked_labels(labels)
     _check_clients_and_seed(clients, seed, len(label_array))
-    used = signature(assign).parameters
     parameters: dict[str, int | float] = {"clients": clients, "seed": seed}
-    if "alpha" in used:
+    if "alpha" in read:
         parameters["alpha"] = _checked_alpha(recipe, alpha)
-    if "classes_per_client" in used:
+    if "classes_per_client" in read:
         present = len(np.unique(label_array))
         parameters["classes_per_client"] = _checked_classes_per_client(classes_per_client, present)
-    columns = {"groups": _checked_groups(groups, len(label_array))} if "groups" in used else {}
+    columns = {"groups": _checked_groups(groups, len(label_array))} if "groups" in signature(assign).parameters else {}
     indices = assign(label_array, **parameters, **columns)
     return Partition.of(indices, label_array, recipe, parameters, classes)
 

@@ -93,8 +93,8 @@ class PrivateTraining(Training):
         images, labels = self.images[chosen], self.labels[chosen]
         if views.turned:
             images, labels = turn_at_random(images, labels, client.model.get_buffer("shares"), self.draws)
-        draws = draw(views.augmented * len(chosen), client.augmentation, self.draws)
-        inputs = inputs_of(images, draws, client.augmentation, views.plain, client.task)
+        draws = draw(views.augmented * len(chosen), client.task.augmentation, self.draws)
+        inputs = inputs_of(images, draws, views.plain, client.task)
         by_image = inputs.contiguous().view(-1, len(chosen), *inputs.shape[1:])  # (V, B, …)
 
         def of_one(parameters: dict[str, Tensor], seen: Tensor, label: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:

@@ -46,6 +46,7 @@ _USES: dict[str, Callable[[Options], Use]] = {
     "nearest_prototype": lambda options: "weighs",
     "shared_base": _shared_base,
     "distilled": _distilled,
+    "single": lambda options: "weighs",
     "common": lambda options: "weighs",
     "routed": lambda options: "weighs",
 }

@@ -88,8 +88,8 @@ def check_separable(method: Method, client: Client, objective: Objective) -> Non
     labels = (torch.arange(_IMAGES) % min(3, task.classes)).to(device)  # some share a class, unequally often
     labels[-1] = labels[0]
     views, model = method.views, copy_of(client.model).train()
-    seeds = draw(views.augmented * _IMAGES, client.augmentation, torch.Generator(device).manual_seed(0))
-    inputs = inputs_of(images, seeds, client.augmentation, views.plain, task)
+    seeds = draw(views.augmented * _IMAGES, task.augmentation, torch.Generator(device).manual_seed(0))
+    inputs = inputs_of(images, seeds, views.plain, task)
     by_image = inputs.view(-1, _IMAGES, *inputs.shape[1:])  # (V, B, …)
     before = _state(objective)
     for moment in _PROGRESS:

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from fedshot.errors import UserError
 
 if TYPE_CHECKING:
@@ -90,16 +88,12 @@ def _line(record: "Record") -> str:
 
 
 def _parse(place: Path, line: str) -> "Record":
-    from fedshot.record import Record, result_digest
-    from fedshot.spec import first_problem
+    from fedshot.record import RecordDamaged, parse_record
 
     try:
-        record = Record.model_validate_json(line)
-    except ValidationError as error:
-        raise UserError(f"{place} is damaged: {first_problem(error)}") from None
-    if result_digest(json.loads(line)) != record.result_sha256:
-        raise UserError(f"{place} does not fit the hash of its results, so it was changed: run it again")
-    return record
+        return parse_record(line)
+    except RecordDamaged as error:
+        raise UserError(f"{place} is damaged: {error}") from None
 
 
 def _order(record: "Record") -> tuple[Any, ...]:

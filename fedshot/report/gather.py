@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from fedshot import __version__
 from fedshot.errors import UserError, unknown
 from fedshot.report.agreement import recipe_in_words
@@ -102,12 +100,11 @@ def stays_inside(run: Path, root: Path) -> bool:
 
 def read_strictly(file: Path) -> "Record":
     """The record in a file; refuses a damaged one and one of another version, with its reason."""
-    from fedshot.record import Record
-    from fedshot.spec import first_problem
+    from fedshot.record import RecordDamaged, parse_record
 
     try:
-        content = json.loads(file.read_bytes())
-        made_by = content["versions"]["fedshot"]
+        content = file.read_bytes()
+        made_by = json.loads(content)["versions"]["fedshot"]
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError):
@@ -115,9 +112,9 @@ def read_strictly(file: Path) -> "Record":
     if made_by != __version__:
         raise UserError(f"{file} was made by fedshot {made_by}, this is {__version__}: run it again")
     try:
-        return Record.model_validate(content)
-    except ValidationError as error:
-        raise UserError(f"{file} is damaged: {first_problem(error)}") from None
+        return parse_record(content)
+    except RecordDamaged as error:
+        raise UserError(f"{file} is damaged: {error}") from None
 
 
 def _once(found: dict[Path, "Record"], problems: list[str]) -> dict[Path, "Record"]:
@@ -167,8 +164,8 @@ def _mean(records: Sequence["Record"]) -> float:
 
 
 def _labels(records: Sequence["Record"]) -> list[str]:
-    """The method of each record, followed by what sets it apart from others of the same method."""
-    names = [Path(record.spec.method).name for record in records]
+    """The method of each record with its options as typed, followed by what sets it apart from others of that name."""
+    names = [_name(record) for record in records]
     facts = [_facts(record) for record in records]
     labels = []
     for name, fact in zip(names, facts, strict=True):
@@ -178,8 +175,14 @@ def _labels(records: Sequence["Record"]) -> list[str]:
     return labels
 
 
+def _name(record: "Record") -> str:
+    from fedshot.study.rows import variant
+
+    method = record.spec.method
+    return variant(method, record.spec.options).replace(method, Path(method).name, 1)
+
+
 def _facts(record: "Record") -> dict[str, Any]:
-    dumped = record.spec.model_dump(mode="json", exclude={"seed", "method", *TASK})
-    options, files = dumped.pop("options"), dumped.pop("files")
-    content = {f"content of {Path(name).name}": sha256[:8] for name, sha256 in files.items()}
-    return {**options, **dumped, **content}
+    dumped = record.spec.model_dump(mode="json", exclude={"seed", "method", "options", *TASK})
+    files = dumped.pop("files")
+    return {**dumped, **{f"content of {Path(name).name}": sha256[:8] for name, sha256 in files.items()}}

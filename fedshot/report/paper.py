@@ -53,9 +53,9 @@ def file_name(text: str) -> str:
     """A name for a file from any text.
 
     >>> file_name("digits · 5 clients · α = 0.05")
-    'digits-5-clients-α-0.05'
+    'digits-5-clients-alpha-0.05'
     """
-    return re.sub(r"[^\w.]+", "-", text).strip("-.") or "figure"
+    return re.sub(r"[^\w.]+", "-", text.replace("α", "alpha")).strip("-.") or "figure"
 
 
 def _figures(task: TaskRuns) -> Iterator[tuple[str, "Figure"]]:

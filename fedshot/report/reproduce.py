@@ -42,14 +42,18 @@ def _call(setting: dict[str, object], seed: str) -> str:
 
 def shell_line(records: Sequence["Record"]) -> str:
     """The command that runs one method again over its seeds, for runs that differ in nothing but the seed."""
+    from fedshot.explain.commands import own_options
+    from fedshot.partition import unread
+
     spec = records[0].spec
-    changed = {k: v for k, v in _changed(records[0]).items() if k not in ("method", "options", "files", "seed")}
+    left_out = ("method", "options", "files", "seed", *unread(spec.recipe, spec.partition_file))
+    changed = {k: v for k, v in _changed(records[0]).items() if k not in left_out}
     words = ["fedshot", "compare", spec.method, "--seeds", ",".join(str(record.spec.seed) for record in records)]
     for name, value in changed.items():
         if name == "evaluate_at":
             words += ["--evaluate-at", ",".join(map(str, spec.evaluate_at))]
         else:
             words += as_typed(name, value)
-    for name, value in spec.options.items():
-        words += [] if value is None else ["--set", f"{name}={value}"]
+    for name, value in own_options(spec).items():
+        words += ["--set", f"{name}={value}"]
     return shlex.join(words)

@@ -5,9 +5,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from fedshot.errors import UserError, unknown
+from fedshot.options import parse_integers
 from fedshot.spec import Spec, make_spec
 
 OPTION = "option."  # before the name of a method's option, wherever options stand beside settings of the run
@@ -83,7 +93,9 @@ class Study(BaseModel):
 
     @field_validator("methods", "seeds", mode="before")
     @classmethod
-    def _one_is_a_list_of_one(cls, given: Any) -> Any:
+    def _one_is_a_list_of_one(cls, given: Any, about: ValidationInfo) -> Any:
+        if about.field_name == "seeds" and isinstance(given, str):
+            return tuple(parse_integers(given, "seeds"))
         return tuple(_values("", given)) if isinstance(given, str | int | list | tuple) else given
 
     @field_validator("settings", "options", mode="before")
@@ -116,6 +128,7 @@ class Study(BaseModel):
         for number, entry in enumerate(self.exclude):
             if not any(_matches(place, entry) for place in places):
                 raise ValueError(f"exclude[{number}] leaves nothing out: no run has {_in_words(entry)}")
+        _check_distinct([cell.at for cell in self.cells()])
         return self
 
     @property
@@ -162,6 +175,25 @@ def varying(places: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(name for name in names if len({repr(place.get(name)) for place in places}) > 1)
 
 
+def _check_distinct(places: Sequence[Mapping[str, Any]]) -> None:
+    """Refuses runs that differ only in what their division does not read: they would be one run under two names."""
+    from fedshot.partition import unread
+
+    seen: dict[str, Mapping[str, Any]] = {}
+    for place in places:
+        recipe, file = str(place.get("recipe", Spec.model_fields["recipe"].default)), place.get("partition_file")
+        ignored = unread(recipe, str(file) if file else None)
+        key = repr(sorted((name, value) for name, value in place.items() if name not in ignored))
+        other = seen.setdefault(key, place)
+        if other is not place:
+            name = next(name for name in ignored if place.get(name) != other.get(name))
+            by = "a partition file" if file else f"recipe {recipe}"
+            raise ValueError(
+                f"{name} = {other.get(name)} and {place.get(name)} would be the same run, since {by} does not read it: "
+                "leave one out, with exclude where other runs need both"
+            )
+
+
 def _product(grid: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
@@ -184,5 +216,5 @@ def _values(name: str, given: Any) -> tuple[Any, ...]:
     if name == "evaluate_at" and not any(isinstance(part, list | tuple) for part in given):
         return (tuple(given),)
     if not given:
-        raise ValueError(f"{name or 'it'}: an empty list leaves no run")
+        raise ValueError(f"{name}: an empty list leaves no run" if name else "an empty list leaves no run")
     return tuple(tuple(part) if isinstance(part, list) else part for part in given)

@@ -13,6 +13,7 @@ from rich.table import Table
 from fedshot.engines.job import Job, Watch
 from fedshot.record import Record
 from fedshot.report.wording import seconds_in_words
+from fedshot.study.grid import varying
 from fedshot.study.plan import Planned
 
 _SECONDS_BETWEEN_LINES = 30.0  # where there is no terminal to draw a table on
@@ -42,9 +43,11 @@ class LiveTable(Watch):
 
     def __init__(self, plan: Sequence[Planned], quiet: bool = False) -> None:
         self.tallies = {planned.folder: Tally(planned) for planned in plan}
+        self.axes = [name for name in varying([each.cell.at for each in plan]) if name not in ("method", "seed")]
         self.quiet = quiet
         self.work = sum(tally.planned.work for tally in self.tallies.values())
         self.trained = 0  # samples times epochs, since the start
+        self.at_server = ""  # where the server stands with work of its own
         self.started = self.told = time.perf_counter()
         self.console = Console(file=sys.stderr)
         self.drawn = self.console.is_terminal and not quiet
@@ -64,7 +67,15 @@ class LiveTable(Watch):
     def epoch(self, job: Job, epoch: int) -> None:
         tally = self.tallies[job.folder]
         self.trained += job.samples * (epoch - tally.epochs.get(job.client, 0))
-        tally.epochs[job.client] = epoch
+        tally.epochs[job.client], self.at_server = epoch, ""
+        self._tell()
+
+    def server(self, text: str) -> None:
+        self.at_server = text
+        self._tell()
+
+    def _tell(self) -> None:
+        """A line now and then, where no table is drawn."""
         now = time.perf_counter()
         if not self.drawn and not self.quiet and now - self.told > _SECONDS_BETWEEN_LINES:
             self.told = now
@@ -73,14 +84,15 @@ class LiveTable(Watch):
     def ended(self, planned: Planned, outcome: Record | Exception) -> None:
         """A run is over."""
         tally = self.tallies[planned.folder]
-        tally.outcome = outcome
+        tally.outcome, self.at_server = outcome, ""
         if isinstance(outcome, Record):
             tally.epochs = dict.fromkeys(tally.epochs, planned.spec.epochs)
         if planned.state == "done" or self.quiet:
             return
         over = sum(tally.outcome is not None for tally in self.tallies.values())
         said = f"{outcome.final.accuracy:.1%}" if isinstance(outcome, Record) else f"failed: {outcome}"
-        text = f"[{over}/{len(self.tallies)}] {planned.label} seed {planned.spec.seed} {planned.folder.name}: {said}"
+        at = "".join(f" {name} {planned.cell.at[name]}" for name in self.axes if name in planned.cell.at)
+        text = f"[{over}/{len(self.tallies)}] {planned.label}{at} seed {planned.spec.seed}: {said}"
         self.live.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def seconds_left(self) -> float | None:
@@ -102,6 +114,7 @@ class LiveTable(Watch):
         return (
             f"{done} of {len(self.tallies)} runs done, {failed} failed, {self.trained / max(self.work, 1):.0%} of the "
             f"work of this call, {'about ' + seconds_in_words(left) + ' left' if left is not None else 'starting'}"
+            f"{'; ' if self.at_server else ''}{self.at_server}"
         )
 
     def table(self) -> Table:

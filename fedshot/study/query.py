@@ -8,7 +8,7 @@ from typing import Any
 from fedshot.errors import UserError
 from fedshot.options import parse_pairs
 
-_CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|=|<|>)\s*(.+?)\s*")
+_CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|==?|<|>)\s*(.+?)\s*")
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,10 @@ class Condition:
 def parse_where(query: str) -> list[Condition]:
     """Conditions as typed, all of which must hold; a bar separates values of which one is enough.
 
-    >>> parse_where("method=fafi|etf, alpha<=0.1")
+    >>> parse_where("method=fafi|etf, alpha<=0.1, seed==2")
     [Condition(column='method', operator='=', wanted=('fafi', 'etf')),
-     Condition(column='alpha', operator='<=', wanted=('0.1',))]
+     Condition(column='alpha', operator='<=', wanted=('0.1',)),
+     Condition(column='seed', operator='=', wanted=('2',))]
     """
     found = []
     for text in filter(None, (part.strip() for part in query.split(","))):
@@ -48,7 +49,9 @@ def parse_where(query: str) -> list[Condition]:
         if match is None:
             raise UserError(f"--where {text!r}: write COLUMN=VALUE, or != < <= > >=, as in method=fafi|etf,alpha<=0.1")
         column, operator, values = match.groups()
-        found.append(Condition(column, operator, tuple(value.strip() for value in values.split("|"))))
+        found.append(
+            Condition(column, operator.replace("==", "="), tuple(value.strip() for value in values.split("|")))
+        )
     return found
 
 

@@ -114,26 +114,22 @@ def _order(row: Row) -> list[tuple[int, Any]]:
 
 def _read(place: Path) -> "Record | str":
     """The record in a folder, or why it is left out."""
-    from pydantic import ValidationError
-
     from fedshot import __version__
-    from fedshot.record import Record, result_digest
-    from fedshot.spec import first_problem
+    from fedshot.record import RecordDamaged, parse_record
 
     file = place / "record.json"
     if not file.exists():
         return "the run is not finished"
     try:
-        content = json.loads(file.read_bytes())
-        version = content["versions"]["fedshot"]
+        content = file.read_bytes()
+        version = json.loads(content)["versions"]["fedshot"]
         if version != __version__:
             return f"the record is of fedshot {version}, this is {__version__}"
-        record = Record.model_validate_json(json.dumps(content))
-    except ValidationError as error:
-        return f"damaged record ({first_problem(error)})"
+        return parse_record(content)
+    except RecordDamaged as error:
+        return f"damaged record ({error})"
     except (OSError, ValueError, KeyError, TypeError) as error:
         return f"damaged record ({type(error).__name__}: {error})"
-    return record if result_digest(content) == record.result_sha256 else "damaged record (its hash does not fit)"
 
 
 def _holds(condition: Condition, row: Row) -> bool:

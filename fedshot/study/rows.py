@@ -6,7 +6,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from fedshot.errors import UserError
 from fedshot.study.grid import OPTION, SETTINGS
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ def row_of(record: "Record", place: Path) -> Row:
         "variant": variant(spec.method, spec.options),
         "method": spec.method,
         **{name: getattr(spec, name) for name in SETTINGS},
+        **_division(record),
         "seed": spec.seed,
         **{f"{OPTION}{name}": value for name, value in spec.options.items()},
         **{f"final.{name}": value for name, value in record.final.model_dump().items() if name not in _NOT_FLAT},
@@ -40,6 +40,15 @@ def row_of(record: "Record", place: Path) -> Row:
         "partition.fingerprint": record.partition.get("fingerprint"),
         "device": record.device,
         "result_sha256": record.result_sha256,
+    }
+
+
+def _division(record: "Record") -> Row:
+    """How the data were divided in truth: a file has its own recipe, and not every recipe reads every parameter."""
+    told, read = record.partition, record.partition.get("parameters") or {}
+    return {
+        "recipe": told.get("recipe") or record.spec.recipe,
+        **{name: read.get(name) for name in ("alpha", "classes_per_client")},
     }
 
 
@@ -60,10 +69,9 @@ def variant(method: str, options: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=64)
 def _defaults(method: str) -> Mapping[str, Any]:
-    from fedshot.methods import factory_of
+    """Of a method of ours; a file that a record names is not run to read a record."""
+    from fedshot.methods import METHODS
     from fedshot.options import options_of
 
-    try:
-        return {key: option.default for key, option in options_of(factory_of(method)).items()}
-    except UserError:  # the file of the method is not here any more
-        return {}
+    known = options_of(METHODS[method]) if method in METHODS else {}
+    return {key: option.default for key, option in known.items()}

@@ -83,5 +83,8 @@ class _Following(Watch):
     def epoch(self, job: Job, epoch: int) -> None:
         self.watch.epoch(job, epoch)
 
+    def server(self, text: str) -> None:
+        self.watch.server(text)
+
     def finished(self, index: int, outcome: Outcome) -> None:
         self.ended(self.chunk[index], outcome)

@@ -32,11 +32,24 @@ def as_table(sheet: Sheet) -> "Group":
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in sheet.header:
-        table.add_column(name, overflow="fold")
+    short = [_heading(name) for name in sheet.header]
+    for name, heading in zip(sheet.header, short, strict=True):
+        table.add_column(heading if short.count(heading) == 1 else name, overflow="fold")
     for number, line in enumerate(sheet.body):
         table.add_row(*(Text(t, "bold" if (number, place) in sheet.bold else "") for place, t in enumerate(line)))
     return Group(table, *(Text(note, "dim") for note in sheet.notes))
+
+
+def _heading(name: str) -> str:
+    """A column's name on several short lines.
+
+    >>> _heading("final.worst_class_accuracy %")
+    'worst\\nclass\\naccuracy %'
+    """
+    group, dot, rest = name.partition(".")
+    if dot and group in ("final", "cost", "clients", "partition"):
+        return rest.replace("_", "\n")
+    return name.replace(", ", ",\n")
 
 
 def as_markdown(sheet: Sheet) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from fedshot.report.wording import bytes_in_words
 from fedshot.study.pivot import HIGHER_IS_BETTER, SHARES, Pivot, PivotCell
 from fedshot.study.ranks import Difference, rival_groups
 from fedshot.study.results import Results
@@ -85,14 +86,18 @@ def flat_sheet(results: Results, columns: Sequence[str]) -> Sheet:
     lines = [[row.get(column) for column in columns] for row in results.rows]
     body = tuple(tuple(_figure(row, column) for column in columns) for row in results.rows)
     data = tuple(dict(zip(columns, line, strict=True)) for line in lines)
-    header = tuple(f"{column} %" if column in SHARES else column for column in columns)
+    header = tuple(f"{column} %" if column in SHARES else column.removesuffix("_bytes") for column in columns)
     marked = any(text.endswith(_TRANSDUCTIVE) for line in body for text in line)
     return Sheet(header, body, frozenset(), (_NOTE,) if marked else (), data)
 
 
 def _figure(row: Row, column: str) -> str:
     """A value of a run; figures of a transductive one are marked."""
-    text = _text(row.get(column), column in SHARES)
+    value = row.get(column)
+    if column.endswith("_bytes") and isinstance(value, int | float):
+        text = bytes_in_words(value)
+    else:
+        text = _text(value, column in SHARES)
     return text + _TRANSDUCTIVE if column in HIGHER_IS_BETTER and not row["final.inductive"] else text
 
 

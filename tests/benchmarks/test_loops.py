@@ -99,7 +99,7 @@ def test_a_character_without_a_draw_stays_as_it_is():
 
 def test_normalisation_is_that_of_the_task(setting):
     part = setting.data.test
-    samples = published.Samples(part, setting.task, "natural")
+    samples = published.Samples(part, setting.task)
     image, label = samples[3]
     torch.testing.assert_close(image, setting.task.prepare(part.images[3:4])[0])
     assert int(label) == int(part.labels[3])
@@ -107,8 +107,8 @@ def test_normalisation_is_that_of_the_task(setting):
 
 def test_a_grey_image_has_one_channel(setting):
     grey = Labelled(setting.data.test.images[:, :1], setting.data.test.labels)
-    task = replace(setting.task, shape=(1, 8, 8), mean=(0.5,), std=(0.5,))
-    *views, _ = published.Samples(grey, task, "characters", views=2)[0]
+    task = replace(setting.task, shape=(1, 8, 8), mean=(0.5,), std=(0.5,), augmentation="characters")
+    *views, _ = published.Samples(grey, task, views=2)[0]
     assert [tuple(view.shape) for view in views] == [(1, 8, 8)] * 2
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,10 @@ def runs(call: Callable, small: list[str], tmp_path: Path) -> Path:
         for seed in (1, 2):
             content["spec"] |= {"method": method, "seed": seed}
             content["final"]["accuracy"] = accuracy
+            content["partition"]["parameters"]["alpha"] = 0.05
             folder = root / method / f"seed-{seed}"
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "record.json").write_text(json.dumps(content))
+            (folder / "record.json").write_text(json.dumps(content | {"result_sha256": result_digest(content)}))
     return root
 
 
@@ -58,7 +60,8 @@ def test_bad_input_is_named_and_the_rest_reported(call: Callable, runs: Path, tm
     [
         ((), "no finished run in"),
         (("gone",), "gone does not exist"),
-        (("--format", "gif"), "unknown format 'gif'"),
+        (("--figures", "paper", "--format", "gif"), "unknown format 'gif'"),
+        (("--format", "svg"), "it does nothing without --figures DIR"),
         (("--where", "method=fafi"), "no finished run with method=fafi in"),
     ],
 )
@@ -72,9 +75,6 @@ def test_mistakes_are_one_sentence(call: Callable, tmp_path: Path, more: Sequenc
 
 def test_records_are_kept_and_read_again(call: Callable, runs: Path, tmp_path: Path) -> None:
     """A file of records stands for the folders that they came from; tables go to standard output alone."""
-    for file in runs.rglob("record.json"):
-        content = json.loads(file.read_bytes())
-        file.write_text(json.dumps(content | {"result_sha256": result_digest(content)}))
     answer = call("report", runs, "--records", "kept.jsonl")
     assert (answer.status, answer.out) == (0, "records: 4 new, 0 replaced, 0 as before in kept.jsonl\n")
     assert not list(tmp_path.rglob("*.html")), "a page was not asked for"
@@ -89,12 +89,15 @@ def test_records_are_kept_and_read_again(call: Callable, runs: Path, tmp_path: P
     assert "| etf | 60.0 (1 seed) |" in one.out and "fafi" not in one.out
 
 
-def test_tables_of_several_tasks_begin_with_one_across_them(call: Callable, runs: Path) -> None:
-    for file in runs.glob("*/seed-2/record.json"):
-        content = json.loads(file.read_bytes())
+def test_tables_of_several_tasks_begin_with_one_across_them(
+    call: Callable, runs: Path, rewrite_record: Callable
+) -> None:
+    def less_skewed(content: dict[str, Any]) -> None:
         content["spec"] |= {"seed": 1, "alpha": 0.5}
         content["partition"]["parameters"]["alpha"] = 0.5
-        file.write_text(json.dumps(content))
+
+    for file in runs.glob("*/seed-2/record.json"):
+        rewrite_record(file, less_skewed)
     out = call("report", runs, "--markdown").out
     assert out.startswith("| variant | alpha 0.05 | alpha 0.5 |")
     assert out.count("\n## digits · ") == 2

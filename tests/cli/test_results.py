@@ -25,7 +25,7 @@ def folder(call: Callable, quick: Callable, finished: Callable) -> str:
 def test_runs_are_queried_and_written_in_every_format(call: Callable, folder: str) -> None:
     shown = call("results", folder)
     assert shown.status == 0 and shown.err == "fedshot: left out: runs/c/fafi/seed-9: the run is not finished\n"
-    assert "etf:weight=0.5" in shown.out and "final.accuracy %" in shown.out
+    assert "etf:weight=0.5" in shown.out and " accuracy % " in shown.out and "2.90 MB" in shown.out
     rows = call("results", folder, "--format", "json").json
     assert len(rows) == 4 and {row["seed"] for row in rows} == {1, 2}
     table = list(csv.DictReader(io.StringIO(call("results", folder, "--format", "csv").out)))
@@ -34,6 +34,14 @@ def test_runs_are_queried_and_written_in_every_format(call: Callable, folder: st
     assert chosen.out.splitlines()[0] == "variant,seed,final.accuracy" and len(chosen.out.splitlines()) == 2
     down = call("results", folder, "--sort", "-seed", "--columns", "seed", "-f", "csv").out.split()
     assert down == ["seed", "2", "2", "1", "1"]
+
+
+def test_settings_that_others_decide_are_told_below_the_table(call: Callable, folder: str, finished, quick) -> None:
+    other = finished(quick("fafi", seed=1, epochs=2, lr=0.1))
+    shutil.copytree(other.folder.path, "runs/other")
+    shown = call("results", folder)
+    assert "epochs also sets apart: evaluate_at, lr (--columns shows them)" in " ".join(shown.out.split())
+    assert shown.out.split().count("epochs") == 2  # the column and the note
 
 
 def test_cells_over_seeds(call: Callable, folder: str) -> None:

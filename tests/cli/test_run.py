@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from fedshot.report.wording import bytes_in_words
 
 PROGRAM = Path(sys.executable).with_name("fedshot")
 TELEMETRY = """
@@ -73,12 +76,110 @@ def test_a_variant_of_ones_own_from_a_file(call: Callable, small: list[str], var
     assert strong["spec"]["options"] == {"strength": 3.0}
 
 
+FAULTY = {
+    "step.logits": r"the term 'mine' must be one number, and its shape is \(32, 10\): take its mean",
+    "1.5": "the term 'mine' must be a tensor that the model can learn from, not 1.5",
+    "step.logits.detach().mean()": "none depends on the model",
+    "step.logits @ step.logits": "faulty.py, line 12: RuntimeError: mat1 and mat2 shapes cannot be multiplied",
+}
+
+
+@pytest.mark.parametrize("value", FAULTY)
+def test_a_faulty_term_is_named_before_anything_is_trained(value: str, call: Callable, small: list[str]) -> None:
+    Path("faulty.py").write_text(
+        f'''"""A variant with a mistake."""
+from dataclasses import replace
+
+from fedshot.local.objective import Objective, Step, Term
+from fedshot.method import Client, Method
+from fedshot.methods.fafi import fafi
+
+
+def faulty() -> Method:
+    """FAFI no more."""
+    def mine(step: Step):
+        return {value}
+    return replace(fafi(), name="faulty", objective=lambda client: Objective(base=(Term("mine", mine),)))
+'''
+    )
+    answer = call("run", "faulty.py", *small, "--out", "r")
+    assert answer.status == 2 and re.search(FAULTY[value], answer.err) and answer.err.count("\n") == 1
+    assert not Path("r").exists()
+
+
+def test_a_mistake_while_a_method_is_made_is_told_with_its_line(call: Callable, small: list[str]) -> None:
+    head = "from fedshot.method import Method\n\ndef boom() -> Method:\n"
+    Path("boom.py").write_text(f"{head}    raise ValueError('boom')\n")
+    answer = call("run", "boom.py", *small, "--out", "r")
+    assert (answer.status, answer.err) == (2, "fedshot: boom.py, line 4: ValueError: boom\n")
+
+
 def test_an_edited_variant_is_another_run(call: Callable, small: list[str], variant: Path) -> None:
     assert call("run", str(variant), *small, "--out", "mine", "--json").status == 0
     variant.write_text(variant.read_text().replace("strength *", "2 * strength *"))
     answer = call("run", str(variant), *small, "--out", "mine", "--json", "--resume")
     assert answer.status == 2
     assert "(files differ)" in answer.err
+
+
+def test_a_finished_run_is_shown_and_trained_again_only_if_asked(call: Callable, small: list[str]) -> None:
+    command = ["run", "fafi", *small, "--out", "r"]
+    first, kept = call(*command), Path("r/clients/0/upload.safetensors")
+    before = kept.stat().st_mtime_ns
+    again = call(*command)
+    assert "this run was finished before and will not be trained again; --fresh does that" in again.err
+    assert again.out == first.out and kept.stat().st_mtime_ns == before and "before" not in first.err
+    fresh = call(*command, "--fresh")
+    assert kept.stat().st_mtime_ns > before and "before" not in fresh.err
+
+
+def test_a_run_of_another_version_is_not_taken_up(
+    call: Callable, small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["run", "fafi", *small, "--out", "r", "--json"]
+    assert call(*command).status == 0
+    monkeypatch.setattr("fedshot.__version__", "9.9.9")
+    answer = call(*command)
+    assert answer.status == 2 and "holds a run of fedshot 0." in answer.err and "--fresh trains it anew" in answer.err
+
+
+def test_the_folder_of_another_run_is_refused_before_anything_is_said_of_it(call: Callable, small: list[str]) -> None:
+    assert call("run", "fafi", *small, "--out", "r").status == 0
+    answer = call("run", "fafi", *small, "--seed", "2", "--out", "r")
+    assert answer.status == 2 and "holds a run of another spec (seed differ)" in answer.err
+    assert "finished before" not in answer.err
+
+
+def test_a_record_that_was_changed_is_not_believed(call: Callable, small: list[str]) -> None:
+    command = ["run", "fafi", *small, "--out", "r", "--json"]
+    true, file = call(*command).json, Path("r/record.json")
+
+    def changed() -> None:
+        record = json.loads(file.read_text())
+        record["final"]["accuracy"] = 0.99
+        file.write_text(json.dumps(record))
+
+    changed()
+    for told in (call("report", "r", "--markdown"), call("explain", "r"), call("results", "r")):
+        assert "its results do not fit their hash, so it was changed" in told.err + told.out
+        assert "99.0" not in told.out
+    assert call(*command).json["final"] == true["final"]  # made again from the uploads
+    assert json.loads(file.read_text())["result_sha256"] == true["result_sha256"]
+
+
+def test_a_comparison_keeps_what_is_finished_and_lays_an_edited_variant_beside(
+    call: Callable, small: list[str], variant: Path
+) -> None:
+    command = ["compare", "fafi", str(variant), *small, "--seeds", "1", "--out", "c"]
+    call(*command)
+    variant.write_text(variant.read_text().replace("strength *", "2 * strength *"))
+    edited = call(*command)
+    assert "1 of 2 runs were finished before" in edited.err
+    (old, new) = sorted(Path("c", variant.name).iterdir())
+    assert (old.name, new.name[:7]) == ("seed-1", "seed-1-") and len(new.name) == 15
+    assert "2 of 2 runs were finished before" in call(*command).err
+    page = call(*command, "--json").json[str(variant)]
+    assert page == [json.loads((new / "record.json").read_text())]
 
 
 def test_an_edited_variant_is_run_again_without_a_word(call: Callable, small: list[str], variant: Path) -> None:
@@ -98,7 +199,8 @@ def test_methods_of_one_file_name_have_folders_of_their_own(call: Callable, smal
 
 
 def test_a_variant_that_breaks_in_training_stops_no_other(call: Callable, small: list[str], variant: Path) -> None:
-    variant.write_text(variant.read_text().replace("strength * CLASSIFICATION", "step.nothing * CLASSIFICATION"))
+    late = "(step.nothing if step.progress else strength) * CLASSIFICATION"  # not in the first step
+    variant.write_text(variant.read_text().replace("strength * CLASSIFICATION", late))
     answer = call("compare", "fafi", str(variant), *small, "--seeds", "1", "--out", "both")
     assert answer.status == 1
     assert "nothing" in answer.err and "heavier.py" in answer.err
@@ -122,14 +224,22 @@ def test_every_rule_on_the_uploads_of_one_run(call: Callable, run_folder: Path) 
     record = json.loads((run_folder / "record.json").read_text())
     rows = {row["fusion"]: row for row in call("fuse", str(run_folder), "--json").json}
     listed = {row["name"] for row in call("fusions", "--json").json}
-    assert rows.keys() == listed
-    # no public images, and no common features in these uploads
-    assert {name for name, row in rows.items() if "error" in row} == {"distilled", "common", "routed"}
+    assert rows.keys() == listed - {"distilled", "single"}  # which train a model
+    assert {name for name, row in rows.items() if "error" in row} == {"common", "routed"}  # not in these uploads
     assert rows["features"]["accuracy"] == record["final"]["accuracy"]
     assert rows["features"]["upload_bytes"] == record["cost"]["upload_bytes"]
     table = call("fuse", str(run_folder)).out
     assert "batch_moments *" in table and "* transductive" in table
-    assert all(name in table for name in listed)
+    assert all(name in table for name in rows)
+    assert "not tried, since they train a model: distilled, single; name one with -f" in table
+    (line,) = [line for line in table.splitlines() if line.startswith("features ")]
+    assert f" {bytes_in_words(record['cost']['upload_bytes'] / 3)} " in line  # of a client, as everywhere
+
+
+def test_a_rule_that_is_not_possible_gets_the_true_reason(call: Callable, small: list[str]) -> None:
+    assert call("run", "fafi", *small, "--validation", "0.2", "--set", "counts=noised:0.5", "--out", "n").status == 0
+    (row,) = call("fuse", "n", "-f", "typicality", "--json").json
+    assert row["error"].startswith("counts are noised, but fusion typicality needs the section familiarity")
 
 
 def test_rules_with_many_options_can_be_told_apart(
@@ -141,6 +251,118 @@ def test_rules_with_many_options_can_be_told_apart(
     assert "…" not in table
     named = "".join(line[: line.find("  ")] if "  " in line else line for line in table.splitlines())
     assert all(name in named.replace(" ", "") for name in long)
+
+
+def test_who_waits_for_the_server_is_told_where_it_stands(
+    call: Callable, small: list[str], run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedshot.cli.progress._SECONDS_BETWEEN_LINES", 0.0)
+    student = "distilled:images=noise,count=40,student.passes=3"
+    for said in (
+        call("fuse", str(run_folder), "-f", student).err,
+        call("run", "fafi", *small, "--fusion", student).err,
+    ):
+        assert "asking model 3 of 3 about images 1 to 160 of 160" in said
+        assert "training a student at the server: 3 of 3 passes over 160 images" in said
+    assert call("fuse", str(run_folder), "-f", student, "--json").err == ""
+
+
+@pytest.mark.parametrize(
+    ("kept", "told"), [([], "nothing was kept: --out keeps"), (["--out", "o"], "rules that are done are kept in o")]
+)
+def test_rules_that_are_interrupted_say_what_is_kept(
+    kept: list[str], told: str, call: Callable, run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedshot.server.fuse_again", interrupted)
+    monkeypatch.setattr("fedshot.another_rule.keep_rule", interrupted)
+    answer = call("fuse", str(run_folder), *kept)
+    assert answer.status == 130 and f"fedshot: interrupted; {told}" in answer.err
+
+
+def test_a_screen_names_the_upload_that_it_could_not_read(call: Callable, run_folder: Path) -> None:
+    assert call("screen", str(run_folder)).status == 0
+    upload = run_folder / "clients/1/upload.safetensors"
+    upload.write_bytes(upload.read_bytes()[:1000])
+    answer = call("screen", str(run_folder))
+    assert answer.status == 1 and "client 1 was not screened: upload refused: " in answer.out
+    told = call("screen", str(run_folder), "--json")
+    assert told.status == 1 and told.json["not_screened"].keys() == {"1"} and not told.json["suspects"]
+    upload.unlink()
+    assert "client 1 was not screened: its upload is not there" in call("screen", str(run_folder)).out
+
+
+OWN_RULE = '''
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fedshot.fusion import Fusion, Member, Predictor, make_fusion
+from fedshot.task import Task
+
+def mine(scale: float = 2.0) -> Fusion:
+    """Logits, scaled."""
+    def fuse(members: Sequence[Member], task: Task) -> Predictor:
+        plain = make_fusion("logits").fuse(members, task)
+        return replace(plain, combine=lambda outputs: scale * plain.combine(outputs))
+    return Fusion("mine", fuse)
+'''
+
+
+def test_a_rule_of_ones_own_is_named_by_its_file(call: Callable, run_folder: Path, small: list[str]) -> None:
+    Path("own.py").write_text(OWN_RULE)
+    rows = {row["fusion"]: row for row in call("fuse", "r", "-f", "logits", "-f", "own.py:mine:scale=1", "--json").json}
+    assert rows["own.py:mine:scale=1"]["nll"] == rows["logits"]["nll"]
+    kept = call("fuse", "r", "-f", "own.py", "--out", "kept", "--json").json[0]
+    record = json.loads(Path("kept/own.py/record.json").read_text())
+    assert record["final"]["fusion"] == record["spec"]["fusion"] == "own.py" and record["final"]["nll"] == kept["nll"]
+    assert "own.py" in record["spec"]["files"] and kept["nll"] != rows["logits"]["nll"]
+    trained = call("run", "fafi", *small, "--validation", "0.2", "--fusion", "own.py", "--out", "own", "--json").json
+    assert trained["result_sha256"] == record["result_sha256"]
+    assert "Logits, scaled." in call("fusions", "own.py").out
+    assert call("fuse", "own", "-f", "features", "--out", "other", "--json").json[0]["accuracy"] > 0
+    Path("own.py").write_text(OWN_RULE.replace("scale *", "3 * scale *"))
+    assert call("fuse", "own", "-f", "own.py", "--json").json[0]["nll"] != kept["nll"]  # edited, and tried again
+    edited = call("run", "fafi", *small, "--validation", "0.2", "--fusion", "own.py", "--out", "own")
+    assert edited.status == 2 and "(files differ)" in edited.err
+    Path("own.py").unlink()
+    assert call("screen", "own").status == 0 and call("fuse", "own", "-f", "features", "--json").status == 0
+
+
+def test_runs_by_rules_of_ones_own_share_their_clients(call: Callable) -> None:
+    Path("own.py").write_text(OWN_RULE)
+    options = ["methods: fafi", "fusion: [features, own.py]", "seeds: 1", "epochs: 1", "clients: 2", "batch_size: 64"]
+    Path("s.yaml").write_text("\n".join(options))
+    planned = call("study", "s.yaml", "--dry-run", "--json").json
+    assert (planned["runs"], planned["clients"], planned["shared"]) == (2, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("scale * plain", "scale @ plain", "own.py, line 12: "),
+        ('make_fusion("logits")', 'make_fusion("logist")', "unknown fusion rule 'logist'"),
+        ("-> Fusion", "-> object", "must define one function that returns a Fusion"),
+        ('return Fusion("mine", fuse)', "return None", "own.py must return a Fusion, not None"),
+        ("return replace(plain, combine=", "return (replace, ", "own.py: its fuse must return a Predictor"),
+        ("scale * plain.combine(outputs)", "outputs.logits", "own.py: scores must be a tensor of images × classes"),
+    ],
+)
+def test_a_mistake_in_a_rule_of_ones_own_is_one_line(
+    old: str, new: str, told: str, call: Callable, run_folder: Path
+) -> None:
+    Path("own.py").write_text(OWN_RULE.replace(old, new))
+    answer = call("fuse", str(run_folder), "-f", "own.py")
+    assert answer.status == 2 and told in " ".join((answer.err + answer.out).split()) and "Traceback" not in answer.err
+
+
+def test_a_rule_that_fails_at_the_test_images_leaves_the_others_their_rows(call: Callable, run_folder: Path) -> None:
+    Path("own.py").write_text(OWN_RULE.replace("scale * plain", "scale @ plain"))
+    answer = call("fuse", str(run_folder), "-f", "logits", "-f", "own.py", "-f", "features", "--json")
+    rows = {row["fusion"]: row for row in answer.json}
+    assert answer.status == 2 and "line 12" in rows["own.py"]["error"]
+    assert rows["logits"]["accuracy"] > 0 and rows["features"]["accuracy"] > 0
 
 
 def test_rules_and_clients_can_be_chosen(call: Callable, run_folder: Path) -> None:
@@ -242,7 +464,7 @@ def test_a_worker_that_dies_is_told_and_the_run_goes_on_with_resume(
     died = program(*command, "r", "--workers", "2", cwd=tmp_path)
     assert (died.status, died.out) == (1, "")
     assert died.err.startswith("fedshot: a worker process died")
-    assert "finished clients are kept: run the same command again with --resume" in died.err
+    assert "finished clients are kept: the same command goes on" in died.err
     assert died.err.count("\n") == 1
     kept = Path("r/clients/0/client.json")
     before = kept.stat().st_mtime_ns
@@ -272,7 +494,7 @@ def test_an_interrupt_keeps_what_is_finished_and_leaves_no_process(tmp_path: Pat
         raise
     assert running.returncode == 130
     assert out == ""
-    assert err == "fedshot: interrupted; finished clients are kept: run the same command again with --resume\n"
+    assert err == "fedshot: interrupted; finished clients are kept: the same command goes on\n"
     for _ in range(100):
         try:
             os.killpg(running.pid, 0)

@@ -43,7 +43,7 @@ def test_a_study_is_run_once_and_goes_on(call: Callable, write: Callable) -> Non
     assert first.status == 0
     assert "fafi" in first.out and "epochs 1" in first.out and "(2 seeds)" in first.out
     assert "runs: runs/tiny/runs" in first.out and "fedshot results runs/tiny" in first.out
-    assert first.err.count("seed 1") == 4 and "[8/8] V7 seed 2" in first.err
+    assert first.err.count("seed 1") == 4 and "[8/8] V7 epochs 2 seed 2" in first.err
     folders = sorted(Path("runs/tiny/runs").iterdir())
     assert len(folders) == 8
     assert all(read_record(f / "record.json").spec.sha256.startswith(f.name) for f in folders)  # type: ignore[union-attr]

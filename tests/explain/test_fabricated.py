@@ -194,7 +194,8 @@ def test_a_student_of_images_of_another_kind(healthy_run: Run, find: Callable) -
     assert "too few or of another kind" in finding.cause
     told = " ".join(finding.remedies)
     assert "-f distilled:teacher=logits,images=procedural`" in told  # four times 500 is what is usual
-    assert "--public 0.1" in told and "beside=common" not in told  # these clients sent no common features
+    assert "--public 0.1 --fusion distilled:teacher=logits`" in told  # by default its images are public ones
+    assert "beside=common" not in told  # these clients sent no common features
 
 
 def test_a_student_of_too_few_public_images(healthy_run: Run, find: Callable) -> None:
@@ -202,6 +203,15 @@ def test_a_student_of_too_few_public_images(healthy_run: Run, find: Callable) ->
     assert finding.severity == "severe" and "--public 0.2" in " ".join(finding.remedies)
     foreign = taught(healthy_run, "distilled", 0.97, 0.60, 0.59, public="cifar100")
     assert "--public 0.1" in " ".join(find_remedies(foreign))  # images of the task instead
+
+
+def test_the_one_model_of_routed_clients(healthy_run: Run) -> None:
+    behind = find_remedies(taught(healthy_run, "single", 0.97, 0.86))
+    held = sum(client.samples for client in healthy_run.record.clients)
+    assert f"-f single:count={4 * held}`" in behind[0]
+    assert "--public 0.1 --fusion single:images=public`" in behind[1] and len(behind) == 2
+    (lazy,) = find_remedies(taught(healthy_run, "single:views=2", 0.87, 0.86))
+    assert "-f single:views=2,student.passes=30`" in lazy
 
 
 def test_a_student_that_has_not_learned_its_lesson(healthy_run: Run, find: Callable) -> None:
@@ -261,6 +271,22 @@ def test_neural_collapse_measures_have_their_closed_forms(healthy_run: Run) -> N
     assert found.nc3 == pytest.approx(1, abs=1e-6)
 
 
+def test_how_often_a_class_comes_and_classes_of_few_images_do_not_matter(healthy_run: Run) -> None:
+    """Two classes of one deviation each, 2 apart; 99 in 100 images are of one, and of a third there is one image."""
+    counts = torch.tensor([990.0, 10, 1])
+    means = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [50.0, 50.0]])
+    share = counts / counts.sum()
+    mean = (share[:, None] * means).sum(0)
+    spread = (share[:, None] * (means - mean).square()).sum(0) + 1.0
+    tensors = {"class_means/means": means, "moments/mean": mean, "moments/std": spread.sqrt()}
+    told = Sent(frozenset({"weights", "moments", "class_means"}), (990, 10, 1), tensors)
+    found = geometry(replace(healthy_run, upload=lambda k: told), 0)
+    assert found is not None and found.classes == 2
+    assert found.nc1 == pytest.approx(2.0, rel=1e-4) and found.between == pytest.approx(1 / 3, rel=1e-4)
+    few = replace(told, class_counts=(990, 4, 1))
+    assert geometry(replace(healthy_run, upload=lambda k: few), 0) is None
+
+
 def test_neural_collapse_is_a_note(healthy_run: Run, find: Callable) -> None:
     run = replace(healthy_run, upload=lambda k: sent(3 * simplex(10), simplex(10), within=0.001))
     finding = find(run, "neural_collapse")
@@ -275,9 +301,82 @@ def test_neural_collapse_is_a_note(healthy_run: Run, find: Callable) -> None:
 
 def test_features_without_classes(healthy_run: Run, find: Callable) -> None:
     run = replace(healthy_run, upload=lambda k: sent(0.01 * simplex(10), simplex(10), within=1.0))
-    assert find(run, "feature_collapse").clients == (0, 1, 2)
+    assert find(run, "feature_collapse").clients == (0, 1, 2) and find(run, "feature_collapse").severity == "severe"
     constant = replace(healthy_run, upload=lambda k: sent(torch.ones(10, 4), torch.eye(10, 4), within=0.0))
     assert "feature_collapse" in [finding.name for finding in findings_of(constant)]
+
+
+@pytest.mark.parametrize(("images", "severity"), [(11, "severe"), (9, "warning")])
+def test_a_collapsed_client_of_few_images_is_no_great_loss(
+    images: int, severity: str, healthy_run: Run, find: Callable
+) -> None:
+    good, bad = (sent(s * simplex(10), p, within=1.0) for s, p in ((3.0, simplex(10)), (0.01, torch.ones(10, 10))))
+    clients = healthy_run.record.clients
+    held = [c.model_copy(update={"samples": n}) for c, n in zip(clients, (images, 100 - images, 0), strict=True)]
+    record = healthy_run.record.model_copy(update={"clients": tuple(held)})
+    run = replace(healthy_run, record=record, upload=lambda k: good if k else bad)
+    for name in ("feature_collapse", "prototype_collapse"):
+        finding = find(run, name)
+        assert (finding.clients, finding.severity) == ((0,), severity)
+
+
+def test_a_rule_that_goes_by_a_handful_of_images(
+    healthy_run: Run, claiming: Callable[..., Run], find: Callable
+) -> None:
+    def held_back(*counts: int, fusion: str = "typicality") -> Run:
+        told = zip(healthy_run.record.clients, counts, strict=True)
+        clients = [c.model_copy(update={"samples": 100, "validation_samples": n}) for c, n in told]
+        record = healthy_run.record.model_copy(update={"clients": tuple(clients)})
+        return claiming(replace(healthy_run, record=record), fusion=fusion)
+
+    finding = find(held_back(3, 3, 40), "judged_by_few")
+    assert finding.severity == "note" and "2 of 3 have fewer than 10, 3 in the median" in finding.title
+    assert next(fact.value for fact in finding.facts if fact.name.startswith("standard error")) == pytest.approx(0.5)
+    assert find(held_back(3, 9, 9, fusion="dynamic_prototypes:reliability=1"), "judged_by_few")
+    for run in (
+        held_back(3, 10, 10),
+        held_back(3, 3, 3, fusion="features"),
+        held_back(3, 3, 3, fusion="dynamic_prototypes:reliability=0"),
+        held_back(3, 3, 3, fusion="gone.py:mine"),
+    ):
+        assert "judged_by_few" not in [found.name for found in findings_of(run)]
+
+
+HELD = [[9 * ((k + c) % 3 > 0) for c in range(10)] for k in range(3)]
+
+
+def lengths(run: Run, held: float, foreign: float, classes: int = 10, silent: tuple[int, ...] = ()) -> Run:
+    """A run with other holders, and prototypes so long of classes that a client holds, and of others.
+
+    Those of other classes than the first few are all as long as the former.
+    """
+    partition = {**run.record.partition, "class_counts": HELD, "unknown": silent}
+    divided = run.record.model_copy(update={"partition": partition})
+
+    def upload(client: int) -> Sent:
+        length = torch.tensor([held if n or c >= classes else foreign for c, n in enumerate(HELD[client])])
+        return sent(simplex(10), length[:, None] * torch.eye(10), within=0.1)
+
+    return replace(run, record=divided, upload=upload)
+
+
+def test_prototypes_of_those_who_never_saw_a_class_outweigh_its_holders(
+    healthy_run: Run, claiming: Callable[..., Run], find: Callable
+) -> None:
+    finding = find(lengths(healthy_run, 1.5, 15.0), "holders_outweighed")
+    assert "1.5 long and the others' 15" in finding.title and "prototypes=class_counts" in finding.remedies[0]
+    told = {fact.name.partition(",")[0]: fact.value for fact in finding.facts}
+    share = 2 / (2 + 100)  # two clients of three hold a class; their squares are a hundredth of the other's
+    assert told["holders' share"] == pytest.approx(share, rel=1e-5)
+    assert told["against their share of the clients"] == pytest.approx(1.5 * share, rel=1e-5)
+    for run in (
+        lengths(healthy_run, 15.0, 15.0),
+        lengths(healthy_run, 1.5, 15.0, classes=5),
+        lengths(healthy_run, 1.5, 15.0, silent=(2,)),
+        claiming(lengths(healthy_run, 1.5, 15.0), fusion="features:prototypes=class_counts"),
+        claiming(lengths(healthy_run, 1.5, 15.0), fusion="class_weighted"),
+    ):
+        assert "holders_outweighed" not in [found.name for found in findings_of(run)]
 
 
 def test_prototypes_in_one_place(healthy_run: Run, find: Callable) -> None:

@@ -10,6 +10,8 @@ import pytest
 from fedshot.errors import UserError
 from fedshot.explain import explain, explain_path
 from fedshot.explain.finding import SEVERITIES
+from fedshot.explain.loaded import load
+from fedshot.explain.run import Run
 
 
 @pytest.fixture
@@ -39,7 +41,11 @@ def test_damaged_and_unfinished_runs_are_named_and_the_rest_is_explained(copied:
     told = reasons(tmp_path / "runs")
     assert set(told) == {"cut", "other", "strange", "unfinished", "nothing"}
     assert "damaged" in told["cut"] and "damaged" in told["strange"] and told["nothing"] == "an empty folder"
-    assert "fedshot 9.9.9" in told["other"] and "--resume" in told["unfinished"] and "3 clients" in told["unfinished"]
+    assert (
+        "fedshot 9.9.9" in told["other"]
+        and "run its command again" in told["unfinished"]
+        and "3 clients" in told["unfinished"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,11 +59,11 @@ def test_damaged_and_unfinished_runs_are_named_and_the_rest_is_explained(copied:
         (lambda record: record["final"]["confusion"][3].pop(), "not square"),
     ],
 )
-def test_a_record_that_contradicts_itself_is_damaged(change: Callable, said: str, copied: Callable) -> None:
+def test_a_record_that_contradicts_itself_is_damaged(
+    change: Callable, said: str, copied: Callable, rewrite_record: Callable
+) -> None:
     file = copied("run") / "record.json"
-    record = json.loads(file.read_text())
-    change(record)
-    file.write_text(json.dumps(record))
+    rewrite_record(file, change)
     found = explain_path(file.parent)
     assert found.runs == () and said in found.problems[0].reason
 
@@ -108,11 +114,9 @@ def test_a_patch_release_is_read(copied: Callable) -> None:
     assert len(explain_path(file.parent).runs) == 1
 
 
-def test_a_variant_whose_file_is_gone_is_explained_and_not_run(copied: Callable) -> None:
+def test_a_variant_whose_file_is_gone_is_explained_and_not_run(copied: Callable, rewrite_record: Callable) -> None:
     file = copied("run") / "record.json"
-    record = json.loads(file.read_text())
-    record["spec"] |= {"method": "gone.py:mine", "options": {"strength": 2.0}}
-    file.write_text(json.dumps(record))
+    rewrite_record(file, lambda record: record["spec"].update(method="gone.py:mine", options={"strength": 2.0}))
     assert explain_path(file.parent).runs[0].label == "gone.py:mine strength=2.0"
 
 
@@ -162,6 +166,16 @@ def test_a_finding_of_one_method_alone_is_a_contrast(mixed: Path) -> None:
     contrasts = [f for f in explain_path(mixed).across if f.name == "contrast"]
     (finding,) = [f for f in contrasts if f.title.startswith("alignment_without_effect")]
     assert "in every run of etf weight=0.002 and in none of fafi, on 1 seed" in finding.title
+
+
+def test_rules_on_the_same_uploads_are_told_apart(mixed: Path, tmp_path: Path, claiming: Callable[..., Run]) -> None:
+    for name in ("one", "two"):
+        shutil.copytree(mixed / "fafi-1", tmp_path / name)
+    for name, rule, error in (("one", "features", 0.0), ("two", "class_weighted", 0.9)):
+        told = claiming(load(tmp_path / name)[0], fusion=rule, calibration_error=error).record
+        (tmp_path / name / "record.json").write_text(told.sealed().model_dump_json())
+    (finding,) = [f for f in explain_path(tmp_path).across if f.name == "contrast" and f.title.startswith("miscal")]
+    assert "in every run of fafi by class_weighted and in none of fafi by features" in finding.title
 
 
 def test_a_contrast_needs_equal_settings(mixed: Path, tmp_path: Path) -> None:

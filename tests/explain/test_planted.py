@@ -1,6 +1,7 @@
 """A failure is planted in a real, tiny training on digits, and the post-mortem names it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from fedshot.explain.engine import findings_of
 from fedshot.explain.finding import Finding
 from fedshot.explain.loaded import load
-from fedshot.explain.run import Run
+from fedshot.explain.run import Run, Sent
 
 
 def fact(finding: Finding, start: str) -> float:
@@ -77,6 +78,8 @@ def test_alignment_that_is_weight_decay(alone: Callable[..., Run], find: Callabl
 
 
 def test_alignment_without_effect(alone: Callable[..., Run], find: Callable) -> None:
+    drawn = alone("V7", 5, {"weight": 0.001, "measure": "features"})  # nothing was to happen to prototypes
+    assert "alignment_without_effect" not in [finding.name for finding in findings_of(drawn)]
     finding = find(alone("V7", 5, {"weight": 0.001}), "alignment_without_effect")
     assert abs(fact(finding, "change of the cosine")) < 0.01
     assert "alignment.measure=cosine" in finding.remedies[0]
@@ -192,3 +195,8 @@ def test_routing_that_loses_what_clients_know(skewed: Run, find: Callable) -> No
     assert fact(finding, "oracle routing −") == pytest.approx(final.oracle_routing - final.accuracy)
     assert "-f class_weighted" in finding.remedies[0] and "typicality" not in finding.remedies[0]
     assert "--validation 0.1" in finding.remedies[1]
+    spec = skewed.record.spec.model_copy(update={"validation": 0.1})
+    held_back = replace(skewed, record=skewed.record.model_copy(update={"spec": spec}))
+    assert len(find(held_back, "routing_loss").remedies) == 1  # its clients send no familiarity in any case
+    telling = replace(skewed, upload=lambda k: Sent(frozenset({"weights", "common"}), (10,) * 10, {}))
+    assert "-f common" in find(telling, "routing_loss").remedies[0]

@@ -27,7 +27,7 @@ FROM_TELEMETRY = [
     "stage_taught_nothing",
     "client_hardly_trained",
 ]
-FROM_UPLOADS = ["feature_collapse", "prototype_collapse", "neural_collapse", "clipping_couples"]
+FROM_UPLOADS = ["feature_collapse", "prototype_collapse", "neural_collapse", "clipping_couples", "holders_outweighed"]
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,10 @@ from fedshot.data.dataset import Dataset
 from fedshot.errors import UserError
 from fedshot.experiment import run
 from fedshot.explain import explain
+from fedshot.federation.conduct import begin
 from fedshot.federation.holdings import client_setting, own_data
 from fedshot.federation.order import Order, make_order
+from fedshot.federation.plan import Plan
 from fedshot.federation.share import read_share, write_shares
 from fedshot.federation.site import Site, SiteFile
 from fedshot.partition import Partition
@@ -240,6 +242,27 @@ def test_no_code_travels(federation: Make, divided: Make, tmp_path: Path, finish
     assert record.clients[0].upload_sha256 == finished(spec).uploads[0]
     for number in (1, 2):
         assert "this client was not given it" in (record.clients[number].skipped or "")
+
+
+def test_a_rule_from_a_file_is_for_stored_uploads_alone(own: Spec, order: Order, tmp_path: Path) -> None:
+    """Neither does the server ask for one, nor would a client run it."""
+    rule = tmp_path / "rule.py"
+    rule.write_text("raise SystemExit('this code was run')")
+    site, taught = SiteFile(name="one", number=0, data="digits"), f"distilled:teacher={rule},images=noise"
+    for change in (
+        {"fusion": f"{rule}:mine"},
+        {"fusion": taught},
+        {"method": "distilled", "options": {"teacher": str(rule)}},
+    ):
+        asked = order.model_copy(update={"spec": order.spec.model_copy(update=change)})
+        with pytest.raises(
+            UserError, match=r"no code of the server's is run here|must be one of our rules, not a file"
+        ):
+            client_setting(site, asked)
+    rule.write_bytes((Path(__file__).parents[2] / "examples" / "confident_vote.py").read_bytes())
+    with pytest.raises(UserError, match="then try yours on its uploads: fedshot fuse RUN -f "):
+        begin(own.model_copy(update={"fusion": str(rule)}), tmp_path / "run", Plan(nodes={1: 0, 2: 1, 3: 2}))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_client_of_a_number_that_the_job_does_not_have(own: Spec, order: Order, tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """One model taught by the ensemble: it imitates, on every kind of images; what is asked, sent, refused and reported."""
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,19 +15,22 @@ from torch import Tensor
 from fedshot.data.dataset import Dataset, Labelled
 from fedshot.errors import UserError
 from fedshot.evaluate import score
-from fedshot.fusion import Member, Predictor, distil, make_fusion
+from fedshot.fusion import Fusion, Member, Predictor, distil, make_fusion
 from fedshot.fusion.distil import Images, _lesson, _log_prior, _shares
 from fedshot.fusion.imagined import images_from_statistics, noise_images, procedural_images
 from fedshot.fusion.interview import Interview
 from fedshot.local import losses
+from fedshot.local.at_server import ServerTraining
 from fedshot.local.pixels import FEWEST, class_pixels
 from fedshot.local.views import augment
+from fedshot.methods import METHODS
 from fedshot.models import Classifier
 from fedshot.server import fuse_again, receive
 from fedshot.setting import Setting, prepare
 from fedshot.spec import Spec
 from fedshot.student import Student, student_of
 from fedshot.task import Task
+from fedshot.telling import heard_by
 
 Quick = Callable[..., Spec]
 FinishedRun = Callable[[Spec], Any]
@@ -158,6 +163,46 @@ def test_beside_common_features_a_student_learns_only_what_they_lack(
     assert divergence(beside, digits.test.images, setting.task) < 0.7 * divergence(
         alone, digits.test.images, setting.task
     )
+
+
+def test_the_one_model_of_routed_clients_is_taught_by_as_many_shapes_as_they_hold_images(
+    routed_run: tuple[Setting, tuple[Member, ...]], finished: FinishedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting, members = routed_run
+    made, shapes = list[int](), distil.procedural_images
+
+    def counted(count: int, task: Task) -> Tensor:
+        made.append(count)
+        return shapes(count, task)
+
+    monkeypatch.setattr(distil, "procedural_images", counted)
+    told = list[str]()
+    with heard_by(told.append):
+        one = make_fusion("single:student.passes=2").fuse(members, setting.task)
+    held = sum(member.upload.header.samples for member in members)
+    assert made == [held] and held > 256
+    spelt = "teacher=routed,images=procedural,beside=common,start=largest,student.batch=256"
+    assert equal(one, taught(f"{spelt},count={held},student.passes=2", members, setting.task))
+    rule = make_fusion("single")
+    assert rule.name == "single" and rule.needs == make_fusion("routed").needs and rule.trains and not rule.public
+    asked = [text for text in told if "asking" in text]
+    assert asked[0] == f"asking model 1 of 3 about images 1 to {4 * held:,} of {4 * held:,}" and len(asked) == 3
+    assert told[-1] == f"training a student at the server: 2 of 2 passes over {4 * held:,} images"
+    folder = finished(setting.spec).folder
+    (row,) = fuse_again(setting, folder, ["single:student.passes=1"])
+    assert row["models_kept"] == 1 and row["student"]["teacher_models"] == 3
+
+
+@pytest.mark.parametrize(
+    "recipe, asked, both", [("natural", "", True), ("natural", ",mirrored=0", False), ("characters", "", False)]
+)
+def test_a_student_asks_the_mirror_too_where_a_flip_does_not_matter(
+    members: tuple[Member, ...], task: Task, recipe: Any, asked: str, both: bool, digits: Dataset
+) -> None:
+    student = taught(f"images=noise,{BRIEF}{asked}", members, replace(task, augmentation=recipe))
+    seen = task.prepare(digits.test.images[:9])
+    assert torch.allclose(student(seen), student(seen.flip(3)), atol=1e-5) is both
+    assert (student.models[0].width == 2 * members[0].model.width) is both
 
 
 def test_what_stands_beside_a_student_is_no_part_of_its_features(
@@ -400,6 +445,32 @@ def test_how_often_student_and_teacher_agree(members: tuple[Member, ...], task: 
     assert 0.3 < found.agreement < 1 and 0.3 < found.agreement_taught < 1
     alone = student_of(replace(student, lesson=None), 0.48, 0.5, digits.test, task)
     assert alone is not None and alone.agreement == found.agreement and alone.agreement_taught is None
+
+
+def test_the_method_hands_every_option_to_its_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {
+        "teacher": "logits",
+        "images": "noise",
+        "count": 7,
+        "views": 2,
+        "temperature": 3.0,
+        "calibrate": 0.5,
+        "alignment": 0.25,
+        "beside": "common",
+        "start": "largest",
+        "mirrored": False,
+        "student": ServerTraining(passes=2),
+    }
+    told: dict[str, Any] = {}
+
+    def rule(*args: Any, **named: Any) -> Fusion:
+        told.update(signature(distil.distilled).bind(*args, **named).arguments)
+        return make_fusion("features")
+
+    assert {*given} == {*signature(distil.distilled).parameters}
+    monkeypatch.setattr(sys.modules[METHODS["distilled"].__module__], "distilled_rule", rule)
+    METHODS["distilled"](**given)
+    assert told == given
 
 
 def test_options_of_the_rule_have_one_place(quick: Callable[..., Spec]) -> None:

@@ -69,7 +69,7 @@ def make_member(number: int, train: Labelled, held_out: Labelled | None, task: T
             model.encoder(task.prepare(train.images[:48]))
     model.eval().requires_grad_(False)
     counts = tuple(torch.bincount(train.labels, minlength=10).tolist())
-    client = Client(number, task, train, held_out, counts, model, 1, 16, "characters")
+    client = Client(number, task, train, held_out, counts, model, 1, 16)
     header = Header(client=number, samples=len(train), class_counts=counts, method="recommended")
     sections = {"weights": model.state_dict(), **statistics(evidence_of(client, model, sizes_of(model, task)), ROUTING)}
     return Member(make_upload(header, sections), lambda: model)
@@ -346,10 +346,14 @@ def test_a_client_that_could_not_test_itself_says_so_and_takes_part(
     short = make_member(0, train, held_out[torch.arange(held_back)] if held_back else None, of_characters)
     assert short.upload.sections == members[0].upload.sections
     familiar, model = TurnedFamiliar.of(short, torch.device("cpu")), short.model
+    tested = held_out[torch.arange(1)] if held_back else train  # its own images stand in for those held back
     with torch.no_grad():
-        z = familiar.surprise(model.features(of_characters.prepare(train.images)))
-    assert float(z.mean()) == pytest.approx(0, abs=1e-2) and float(z.std(correction=0)) == pytest.approx(1, rel=1e-2)
-    assert float(familiar.spread[2]) == 0
+        z = familiar.surprise(model.features(of_characters.prepare(tested.images)))
+    assert float(z.mean()) == pytest.approx(0, abs=1e-2)
+    if held_back:  # one image says where to expect another, and nothing of how they vary
+        assert float(familiar.spread[1]) == pytest.approx(0.3 * math.sqrt(2))
+    else:
+        assert float(z.std()) == pytest.approx(1, rel=0.05) and float(familiar.spread[2]) == 0
     told = short.upload.section("reliability")
     if held_back:  # right or wrong once
         assert any(float(told["error"]) == pytest.approx(wrong / 3) for wrong in (1, 2))
@@ -365,7 +369,7 @@ def test_a_client_of_a_single_image_takes_part(
     train, _ = parts[0]
     alone = make_member(0, train[torch.arange(1)], None, of_characters)
     held, content = torch.zeros(10).bool(), alone.upload.section("turned_familiarity")
-    assert content["spread"].tolist()[1:] == [1.0, 0.0]
+    assert content["spread"].tolist()[1:] == pytest.approx([0.3 * math.sqrt(2), 0.0])
     assert ROUTING["turned_familiarity"].complaint(content, held) is None
     scores = make_fusion("routed").fuse([alone, *members[1:]], of_characters)(of_characters.prepare(train.images[:9]))
     assert scores.isfinite().all()
@@ -448,8 +452,21 @@ def test_separation_is_that_of_foreign_images_in_deviations_of_familiar_ones() -
                 far.append(np.log(min(away[c] @ inverse @ away[c] for c in allowed)))
             logs[kind].append(float(np.mean(far)))
     known = np.array(logs["known"])
-    expected = [known.mean(), known.std(ddof=1), (np.mean(logs["foreign"]) - known.mean()) / known.std(ddof=1)]
+    count = len(known)
+    variance = (2 * 0.3**2 + count * known.var()) / (count + 1)  # as if two more had been seen
+    deviation = np.sqrt(variance * (1 + 1 / count))
+    expected = [known.mean(), deviation, (np.mean(logs["foreign"]) - known.mean()) / deviation]
     assert found["spread"].tolist() == pytest.approx(expected, rel=1e-3)
+
+
+def test_two_held_out_images_that_happen_to_lie_equally_far_do_not_make_a_client_sure() -> None:
+    labels = torch.arange(40) % 4
+    features = features_of(labels, 0.3)
+    twice = features[[0, 0]]
+    spread = turned_familiarity(features, labels, twice, labels[[0, 0]], 4)["spread"]
+    many = turned_familiarity(features, labels, features, labels, 4)["spread"]
+    assert float(spread[1]) == pytest.approx(0.3)  # and not 0, by which all others would be impossibly far away
+    assert 0 < float(spread[2]) < 2 * float(many[2])
 
 
 def test_separation_is_a_mean_over_clients_that_can_know_it(members: list[Member]) -> None:

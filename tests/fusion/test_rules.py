@@ -25,7 +25,7 @@ from fedshot.upload import Header
 
 HELD = ((0, 1, 2, 3, 4), (3, 4, 5, 6, 7), (1, 8))  # nobody holds class 9
 SIZES = (90, 60, 15)
-OF_TURNED_CLIENTS = ("common", "routed")  # with a test of their own
+OF_TURNED_CLIENTS = ("common", "routed", "single")  # with a test of their own
 RULES = [
     *(name for name in FUSIONS if not make_fusion(name).public and name not in OF_TURNED_CLIENTS),
     "distilled:images=noise,count=64,passes=1",
@@ -55,7 +55,7 @@ def make_member(number: int, digits: Dataset, task: Task) -> Member:
             model(task.prepare(train.images[:48]))
     model.eval().requires_grad_(False)
     counts = tuple(torch.bincount(train.labels, minlength=10).tolist())
-    client = Client(number, task, train, held_out, counts, model, 1, 16, "characters")
+    client = Client(number, task, train, held_out, counts, model, 1, 16)
     header = Header(
         client=number,
         samples=len(train),

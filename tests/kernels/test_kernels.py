@@ -88,6 +88,6 @@ def test_natural_views_are_the_recipe_s(size: tuple[int, int], plain: bool) -> N
     images[0], images[1], images[2] = images[0, :1], 0, 255  # greys, black, white: where a hue formula breaks
     draws = torch.rand(11, 20, generator=generator)
     task = Task(10, (3, *size), (0.4, 0.5, 0.6), (0.2, 0.25, 0.3), "cnn")
-    ours, theirs = (inputs_of(images, draws, "natural", plain, task, fused) for fused in (True, False))
+    ours, theirs = (inputs_of(images, draws, plain, task, fused) for fused in (True, False))
     assert len(ours) == 20 + 10 * plain and ours.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-5)

@@ -84,7 +84,8 @@ def test_nothing_is_copied_where_the_steps_would_differ(quick: Quick) -> None:
     ]
     assert not any(adopts(training, other, 2) for other in others)
     assert not adopts(training, setting, 0)  # 40 images do not fit where 33 were
-    grown = replace(client_of(setting, 2), augmentation="natural")
+    grown = client_of(setting, 2)
+    grown = replace(grown, task=replace(grown.task, augmentation="natural"))
     assert not adopts(training, setting, 2, grown)
     assert all(torch.equal(a, b) for a, b in zip(before, training.client.model.state_dict().values(), strict=True))
 

@@ -104,7 +104,7 @@ def fafi_by_hand(spec: Spec, number: int = 0, forget_momentum: bool = False) -> 
             memory = {}
         for batch in epoch:
             images, labels = client.train.images[batch], client.train.labels[batch].repeat(2)
-            pixels = augment(torch.cat([images, images]), client.augmentation, draws)
+            pixels = augment(torch.cat([images, images]), client.task.augmentation, draws)
             unit = F.normalize(model.encoder((pixels - client.task.mean[0]) / client.task.std[0]), eps=1e-6)
             prototypes = prototypes_of(model)
             assert prototypes is not None

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedshot.errors import UserError
 from fedshot.experiment import run
+from fedshot.local.objective import Step
 from fedshot.method import Method
 from fedshot.methods import ALIASES, METHODS, canonical, factory_of, parse_reference
+from fedshot.methods.aligned import Alignment
 from fedshot.options import bind, options_of
 from fedshot.setting import prepare
 from fedshot.spec import Spec
@@ -105,6 +108,8 @@ CONTROLS: dict[str, dict[str, Any]] = {
     "longer, random": {"anchors": "random_scaled"},
     "present classes": {"measure": "present"},
     "direction": {"measure": "cosine"},
+    "features": {"measure": "features"},
+    "direction of features": {"measure": "features_cosine"},
     "direction of long anchors": {"anchors": "etf_scaled", "measure": "cosine"},
 }
 
@@ -121,6 +126,23 @@ def test_direction_does_not_ask_for_the_length_of_an_anchor(quick: Quick, finish
     short = finished(quick("etf", {"measure": "cosine"})).rows(0)[0]
     long = finished(quick("etf", CONTROLS["direction of long anchors"])).rows(0)[0]
     assert short["align_loss"] == pytest.approx(long["align_loss"], rel=1e-5)
+
+
+def test_features_that_are_drawn_come_nearer_and_prototypes_feel_nothing_of_it(quick: Quick) -> None:
+    client = prepare(quick("etf")).client(0)
+    width, labels = client.model.encoder.width, client.train.labels[:8]
+    anchors = Alignment().targets(client)
+    features = torch.randn(8, width, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    step = Step.of(client.model, features, labels, 1, torch.tensor(0.0))
+    square, direction = (
+        Alignment(measure=m).term(lambda _: anchors).value(step) for m in ("features", "features_cosine")
+    )
+    by_hand = sum(((f / f.norm() - anchors[y]) ** 2).sum() for f, y in zip(features, labels, strict=True)) / (8 * width)
+    torch.testing.assert_close(square, by_hand)
+    torch.testing.assert_close(square, 2 * direction / width)  # both are unit
+    direction.backward()
+    assert features.grad is not None and features.grad.abs().sum() > 0
+    assert all(p.grad is None for p in client.model.head.parameters())
 
 
 def test_semantic_anchors_come_from_a_file(quick: Quick, finished: FinishedRun, tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_a_step_sees_turned_images_with_joint_labels(
     def seen(views: Views) -> tuple[Tensor, Tensor, Tensor]:
         training = Training(client, setting.method.objective(client), views, setting.spec)
         training.shuffle()
-        step = training._forward(16)
+        step = training.forward(16)
         assert step.logits.shape == (32, 40) and torch.equal(step.labels, step.image_labels.repeat(2))
         return client.train.images[training.order[:16]], client.train.labels[training.order[:16]], step.image_labels
 

@@ -194,7 +194,7 @@ def told_apart(setting: Setting, text: str) -> bool:
 
 
 BY_COUNTS = [
-    *(name for name in FUSIONS if name not in ("distilled", "common", "routed")),
+    *(name for name in FUSIONS if name not in ("distilled", "single", "common", "routed")),
     "features:prototypes=class_counts",
     "moments:prototypes=class_counts",
     "dynamic_prototypes:counts=0,confidence=0,unseen=true",

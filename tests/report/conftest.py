@@ -54,7 +54,7 @@ def fabricate(
         ),
         partition={
             "recipe": "dirichlet",
-            "parameters": {"clients": len(sizes), "seed": seed, "alpha": 0.05},
+            "parameters": {"clients": len(sizes), "seed": seed, "alpha": spec.get("alpha", 0.05)},
             "fingerprint": fingerprint or f"{seed:064x}",
             "overlap": 0.0,
             "sizes": sizes,

@@ -85,9 +85,9 @@ def test_a_figure_that_was_typed_is_refused(read_back: Callable, tmp_path: Path)
     file = tmp_path / "kept.jsonl"
     keep(file, [read_back("etf"), read_back("fafi", 1, (0.5, 0.8))])
     file.write_text(file.read_text().replace('"accuracy":0.8,', '"accuracy":0.9,'))
-    with pytest.raises(UserError, match=r"kept.jsonl:1 does not fit the hash"):
+    with pytest.raises(UserError, match=r"kept.jsonl:1 is damaged: its results do not fit their hash"):
         read_collection(file)
-    with pytest.raises(UserError, match=r"kept.jsonl:1 does not fit the hash"):
+    with pytest.raises(UserError, match=r"kept.jsonl:1 is damaged: its results do not fit their hash"):
         keep(file, [read_back("fafi", 2)])
     edited = read_back("fafi").model_copy(update={"result_sha256": "0" * 64})
     with pytest.raises(UserError, match="fafi, seed 1 does not fit the hash"):

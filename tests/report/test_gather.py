@@ -34,14 +34,17 @@ def test_runs_are_found_at_any_depth_and_seeds_of_a_method_belong_together(write
 
 
 def test_one_method_with_two_options_is_two_rows_named_by_what_differs(write, make_record, tmp_path):
-    write("one", make_record("etf", options={"weight": 1.0, "anchors": "etf"}))
-    write("two", make_record("etf", options={"weight": 5.0, "anchors": "etf"}))
-    write("three", make_record("etf", options={"weight": 5.0, "anchors": "etf"}, lr=0.1))
+    write("one", make_record("etf", options={"weight": 1.0, "anneal": "linear"}))
+    write("two", make_record("etf", options={"weight": 5.0, "anneal": "linear"}))
+    write("three", make_record("etf", options={"weight": 5.0, "anneal": "linear"}, lr=0.1))
+    write("four", make_record("aurora", options={"hinge.cap": 7.0}))
     assert {*gather([tmp_path]).tasks[0].runs} == {
-        "etf (weight=1.0, lr=0.05)",
-        "etf (weight=5.0, lr=0.05)",
-        "etf (weight=5.0, lr=0.1)",
+        "etf:weight=1",
+        "etf (lr=0.05)",
+        "etf (lr=0.1)",
+        "aurora:hinge.cap=7",  # an option that is not usual is told, whoever else is there
     }
+    assert gather([tmp_path], baseline="etf:weight=1").tasks
 
 
 def test_the_baseline_comes_first_and_must_be_there(write, make_record, tmp_path):
@@ -111,3 +114,10 @@ def test_damaged_telemetry_is_refused(line, tmp_path):
     (tmp_path / "telemetry.jsonl").write_text(f'{{"client": 0, "epoch": 1, "base_loss": null}}\n{line}\n')
     with pytest.raises(UserError, match=r"telemetry.jsonl is damaged in line 2"):
         read_telemetry(tmp_path)
+
+
+def test_a_file_that_a_record_names_is_not_run(write, make_record, tmp_path):
+    planted = tmp_path / "planted.py"
+    planted.write_text("raise SystemExit('this code was run')")
+    write("sent", make_record(str(planted), options={"strength": 2.0}))
+    assert list(gather([tmp_path]).tasks[0].runs) == ["planted.py:strength=2"]

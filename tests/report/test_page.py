@@ -250,6 +250,13 @@ def test_the_shell_line_gives_the_same_spec(make_record):
     assert built.options == {"alignment.weight": "2.0"}
 
 
+def test_the_shell_line_has_what_is_read_and_every_option_that_is_not_usual(make_record):
+    options = {"count": None, "images": "noise", "temperature": 1.0}
+    words = shell_line([make_record("distilled", options=options, recipe="iid", alpha=0.1)])
+    assert "--recipe iid" in words and "--alpha" not in words
+    assert "--set count=None --set images=noise" in words and "temperature" not in words
+
+
 def test_the_python_lines_give_the_same_specs(make_record):
     records = [make_record(seed=s, options={"weight": 2.0}, evaluate_at=(1, 2), fusion="logits") for s in (1, 2)]
     for group in (records, [records[0], make_record("etf", seed=2)]):

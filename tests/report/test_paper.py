@@ -27,8 +27,8 @@ def test_several_tasks_have_a_folder_each(make_record, tmp_path):
     tasks = [TaskRuns({"fafi": [make_record(curve=(0.5,), data=data)]}) for data in ("digits", "svhn")]
     written = write_figures(tasks, tmp_path, ["svg"])
     assert {file.parent.name for file in written} == {
-        "digits-2-clients-dirichlet-α-0.05",
-        "svhn-2-clients-dirichlet-α-0.05",
+        "digits-2-clients-dirichlet-alpha-0.05",
+        "svhn-2-clients-dirichlet-alpha-0.05",
     }
     assert not any(file.name.startswith("curves") for file in written), "one evaluation point is no curve"
 

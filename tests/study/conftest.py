@@ -21,7 +21,8 @@ def write_run(quick: Callable[..., Spec], finished: Callable, tmp_path: Path) ->
         options = settings.pop("options", {})
         spec = template.spec.model_copy(update={"method": method, "options": options, **settings})
         figures = template.final.model_copy(update={"accuracy": accuracy, **(final or {})})
-        record = template.model_copy(update={"spec": spec, "final": figures}).sealed()
+        division = {**template.partition, "recipe": spec.recipe, "parameters": {"alpha": spec.alpha}}
+        record = template.model_copy(update={"spec": spec, "final": figures, "partition": division}).sealed()
         folder = tmp_path / "runs" / spec.sha256[:16]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "record.json").write_text(record.model_dump_json())

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from fedshot.errors import UserError
 from fedshot.spec import make_spec
@@ -70,6 +71,8 @@ def test_a_cell_that_is_asked_for_twice_is_one() -> None:
         ("method: fafi", "did you mean 'methods'?"),
         ("alpha: 0.1", "methods: Field required"),
         ("methods: []", "an empty list leaves no run"),
+        ("methods: fafi\nrecipe: iid\nalpha: [0.1, 0.5]", "alpha = 0.1 and 0.5 would be the same run, since rec"),
+        ("methods: fafi\nclasses_per_client: [1, 2]", "since recipe dirichlet does not read it"),
         ("methods: [fafi]\nseeds: [1, x]", "seeds = 'x': it should be a valid integer"),
         ("methods: [fafi]\nseeds: [-1]", "seeds = -1: it should be greater than or equal to 0"),
         ("methods: [fafi]\nalpha: {a: 1}", "alpha: it should be a value or a list of values"),
@@ -139,3 +142,11 @@ def test_a_recipe_is_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_specs_keep_all_their_settings_as_cells() -> None:
     spec = make_spec(method="fafi", epochs=3, evaluate_at=(1,), encoder="cnn", seed=4)
     assert cells_of([spec])[0].spec() == spec
+
+
+def test_recipes_that_read_different_settings_go_together_if_no_run_is_asked_for_twice() -> None:
+    given = {"methods": "fafi", "recipe": ["iid", "dirichlet"], "alpha": [0.1, 0.5], "seeds": "1-2"}
+    with pytest.raises(ValidationError, match="since recipe iid does not read it: leave one out"):
+        Study.model_validate(given)
+    study = Study.model_validate({**given, "exclude": [{"recipe": "iid", "alpha": 0.5}]})
+    assert len(study.cells()) == 6 and study.seeds == (1, 2)

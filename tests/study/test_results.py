@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -9,6 +10,7 @@ import pytest
 
 from fedshot.errors import UserError
 from fedshot.study import load_results
+from fedshot.study.rows import row_of
 from fedshot.study.sheet import as_latex, as_markdown
 from fedshot.study.tables import flat_sheet, pivot_sheet
 
@@ -128,7 +130,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_reported(grid: Path, write_ru
     said = {problem.partition(": ")[0]: problem.partition(": ")[2] for problem in results.problems}
     assert said[str(broken)].startswith("damaged record (")
     assert said[str(old)].startswith("the record is of fedshot 0.0.1, this is ")
-    assert said[str(changed)] == "damaged record (its hash does not fit)"
+    assert said[str(changed)] == "damaged record (its results do not fit their hash, so it was changed)"
     assert said[str(unfinished)] == "the run is not finished"
 
 
@@ -172,3 +174,10 @@ def test_pandas_is_asked_only_when_needed(grid: Path, monkeypatch: pytest.Monkey
     fake.DataFrame = lambda rows, columns: (len(rows), columns)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pandas", fake)
     assert results.to_pandas() == (12, list(results.columns))
+
+
+def test_a_row_tells_how_the_data_were_divided_in_truth(finished: Callable, quick: Callable) -> None:
+    from_file = finished(quick("fafi"))
+    row = row_of(from_file.record, from_file.folder.path)
+    assert from_file.record.spec.recipe == "dirichlet" and from_file.record.spec.partition_file
+    assert (row["recipe"], row["alpha"]) == (from_file.record.partition["recipe"], None)

@@ -46,6 +46,7 @@ def test_what_fails_in_common_fails_its_own_part_alone(
 
     def fake(requests: Any, execution: Execution, watch: Watch, donors: Any) -> None:
         calls.append(len(requests))
+        watch.server("half of it is asked")
         if len(calls) == 1:
             watch.finished(0, record)
             raise OSError("disk full")
@@ -55,7 +56,9 @@ def test_what_fails_in_common_fails_its_own_part_alone(
     monkeypatch.setattr(runner, "run_all", fake)
     monkeypatch.setattr(runner, "_AT_ONCE", 2)
     told: list[Path] = []
-    outcomes = runner.run_plan(plan, Execution(), Watch(), lambda planned, _: told.append(planned.folder))
+    live = LiveTable(plan)
+    outcomes = runner.run_plan(plan, Execution(), live, lambda planned, _: told.append(planned.folder))
+    assert live.line().endswith("; half of it is asked")
     assert [isinstance(outcome, Record) for outcome in outcomes] == [True, False, True, True]
     assert str(outcomes[1]) == "disk full" and told == [planned.folder for planned in plan]
 
@@ -67,7 +70,10 @@ def test_the_table_counts_runs_clients_and_epochs(
     live = LiveTable(plan)
     assert live.seconds_left() is None and "starting" in live.line()
     with live:
+        live.server("training a student")
+        assert live.line().endswith("; training a student")
         live.epoch(Job(plan[1].spec, 0, 40, plan[1].folder, None), 1)
+        assert "student" not in live.line()
         live.ended(plan[0], record)
         live.ended(plan[2], RuntimeError("no"))
     table = live.table()

@@ -118,7 +118,9 @@ def _confidence_bound(length: float, classes: int) -> float:
 
 
 def _aligned(run: Run) -> dict[int, list[dict[str, float]]]:
-    """The clients in which an alignment acted over enough epochs."""
+    """The clients in which an alignment of prototypes acted over enough epochs."""
+    if str(run.record.spec.options.get("alignment.measure")).startswith("features"):
+        return {}
     found = {client: _geometry(rows) for client, rows in run.rows.items()}
     return {
         client: rows

@@ -8,6 +8,7 @@ from fedshot.explain.finding import Fact, Finding, Series, listed
 from fedshot.explain.run import Row, Run, complete
 from fedshot.local.step import batch_sizes
 from fedshot.record import ClientRecord
+from fedshot.report.wording import number_of
 
 FEW_STEPS = 20  # momentum 0.9 averages over ten steps; below twice that the optimiser is still starting up
 HARDLY_FELL = 0.1  # a loss within a tenth of its first epoch's has not been learned
@@ -98,7 +99,10 @@ def client_skipped(run: Run) -> list[Finding]:
 def _for_skipped(run: Run, refused: bool) -> str:
     spec = run.record.spec
     if refused:
-        return "Train the refused clients again: remove their folders under clients/ and add --resume."
+        return (
+            "Train the refused clients again: remove record.json and their folders under clients/, and run the command "
+            "again."
+        )
     if spec.partition_file:
         return f"Give every client two images or more in {spec.partition_file}."
     return f"Divide the data over fewer clients: {again(spec, {'clients': max(len(run.fused), 1)})}"
@@ -123,9 +127,8 @@ def client_hardly_trained(run: Run) -> list[Finding]:
         Finding(
             "client_hardly_trained",
             "severe" if len(found) == len(run.fused) else "warning",
-            f"{who} hardly trained: client {worst} took {case.steps} steps on {case.samples} samples, its loss went "
-            f"from {case.first:.3g} to {case.last:.3g}, and it recognises {case.known:.0%} of the test images of its "
-            "own classes.",
+            f"{who} hardly trained: client {worst} took {number_of(case.steps, 'step')} on {case.samples} samples, "
+            f"{_course(case, spec.epochs)}and it recognises {case.known:.0%} of the test images of its own classes.",
             (
                 Fact("steps in the whole run", case.steps, "", f"< {FEW_STEPS}, or"),
                 Fact("fall of its loss", case.fell, "%", f"< {HARDLY_FELL:.0%}; and"),
@@ -150,6 +153,11 @@ def client_hardly_trained(run: Run) -> list[Finding]:
             (1, spec.epochs),
         )
     ]
+
+
+def _course(case: "_Hardly", epochs: int) -> str:
+    """How its loss went, in words; one epoch has no course."""
+    return f"its loss went from {case.first:.3g} to {case.last:.3g}, " if epochs > 1 else ""
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,17 @@
 """Features and prototypes that coincide, and how far neural collapse has gone, from what the uploads hold."""
 
+from collections.abc import Collection
+
 import torch
 
 from fedshot.explain.commands import command
-from fedshot.explain.diagnoses.geometry import Geometry, geometry, prototypes_in
-from fedshot.explain.finding import Fact, Finding, listed
+from fedshot.explain.diagnoses.geometry import ENOUGH, Geometry, geometry, prototypes_in
+from fedshot.explain.finding import Fact, Finding, Severity, listed
 from fedshot.explain.run import Run, complete
 
 NO_CLASSES = 0.05  # less than a twentieth of the features' variance lies between classes: they carry no class
 SAME = 0.95  # two logits of a unit feature then differ by at most √(2 − 2·0.95) = 0.32 of the prototypes' length
+SEVERE_PART = 0.1  # of all images, with clients whose knowledge is lost
 COLLAPSED = 0.1  # variability within classes a tenth of that between them
 
 
@@ -21,19 +24,26 @@ def feature_collapse(run: Run) -> list[Finding]:
     return [
         Finding(
             "feature_collapse",
-            "severe",
+            _severity(run, found),
             f"The features of {listed([*found], 'client')} hardly tell classes apart: in client {worst} "
             f"{found[worst].between:.1%} of their variance lies between its {found[worst].classes} classes.",
             (
-                Fact("tr Σ_B / tr Σ_T", found[worst].between, "%", f"< {NO_CLASSES:.0%}"),
-                Fact("classes that it holds", found[worst].classes),
+                Fact("tr Σ_B / tr (Σ_W + Σ_B)", found[worst].between, "%", f"< {NO_CLASSES:.0%}"),
+                Fact(f"classes of {ENOUGH} images or more", found[worst].classes),
             ),
-            "Σ_T is from the moments, Σ_B from the class means and counts of the upload. With the class means in one "
-            "place the head has nothing to work on.",
+            "Σ_W, the covariance within classes, is from the moments, class means and counts of the upload, Σ_B from "
+            "the class means, each counted once, so that a client with most of its images in one class is not taken "
+            "for one without features. With the class means in one place the head has nothing to work on.",
             ("Look at that client's losses, and leave it out: " + command("fuse", run.path, "--without", worst),),
             tuple(found),
         )
     ]
+
+
+def _severity(run: Run, clients: Collection[int]) -> Severity:
+    """By the share of the images that these clients hold: with one client of a hundred little is lost."""
+    held = {client.id: client.samples for client in run.record.clients}
+    return "severe" if sum(held[k] for k in clients) >= SEVERE_PART * sum(held.values()) else "warning"
 
 
 def prototype_collapse(run: Run) -> list[Finding]:
@@ -56,7 +66,7 @@ def prototype_collapse(run: Run) -> list[Finding]:
     return [
         Finding(
             "prototype_collapse",
-            "severe",
+            _severity(run, found),
             f"Prototypes have collapsed in {listed([*found], 'client')}: those of classes {one} and {other} in client "
             f"{worst} are at cosine {cosine:.3f}.",
             (Fact("largest cosine of two held classes", cosine, "", f"≥ {SAME:g}"),),
@@ -90,7 +100,7 @@ def neural_collapse(run: Run) -> list[Finding]:
                 Fact(f"NC2, mean distance of cosines from −1/(C−1) = {-1 / (g.classes - 1):.3g}", g.nc2_angle),
                 *([] if g.nc3 is None else [Fact("NC3, cosine of prototypes and class means", g.nc3)]),
                 *([] if nc4 is None else [Fact("NC4, own images decided as by the nearest class mean", nc4, "%")]),
-                Fact("classes that it holds", g.classes),
+                Fact(f"classes of {ENOUGH} images or more", g.classes),
             ),
             "In the terminal phase of training features of a class tend to their mean and the means to a simplex ETF "
             "(Papyan et al. 2020) of the client's own classes: every client collapses to another geometry, about "

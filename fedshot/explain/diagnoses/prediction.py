@@ -1,8 +1,10 @@
 """What the fused model answers: classes it never names, classes it favours, confidence, routing."""
 
 import math
+import statistics
 
 from fedshot.explain.commands import again, command
+from fedshot.explain.diagnoses.head import takes_the_mean
 from fedshot.explain.finding import Fact, Finding, listed
 from fedshot.explain.run import Run, complete
 from fedshot.record import Final
@@ -14,7 +16,7 @@ MISCALIBRATED = 0.15  # an answer said to be 85 % sure is right in 70 %: nothing
 ONE_SIDED = 0.5  # of the calibration error; a smaller gap of the means is errors of both signs
 ROUTING, SEVERE_ROUTING = 0.10, 0.30  # of all test images, lost in whom to believe
 
-_MEAN_PROTOTYPES = ("features", "noise_informed", "released", "moments", "batch_moments")  # rules that take their mean
+FEW_HELD_BACK = 10  # a deviation of nine or fewer images is off by a quarter or more, 1/√(2(M − 1))
 
 
 def class_never_predicted(run: Run) -> list[Finding]:
@@ -57,8 +59,7 @@ def _why_never(run: Run, known: bool) -> str:
         return f"Not even a client that holds such a class recognises {KNOWN:.0%} of it: there was little to fuse."
     rule = run.record.final.fusion
     said = f"Clients that never saw the class have learned to answer others, and the rule {rule} mixes them in."
-    prototypes = any(complete(rows, "prototype_norm") for rows in run.rows.values())
-    if prototypes and rule.partition(":")[0] in _MEAN_PROTOTYPES and "prototypes" not in rule:
+    if takes_the_mean(run) and any(complete(rows, "prototype_norm") for rows in run.rows.values()):
         said += " The prototypes of clients that never saw it count in the mean prototype as much as its holders'."
     return said
 
@@ -171,6 +172,37 @@ def routing_loss(run: Run) -> list[Finding]:
     ]
 
 
+def judged_by_few(run: Run) -> list[Finding]:
+    """The rule goes by what clients found on images that they held back, and most of them held back a handful."""
+    from fedshot.fusion import FUSIONS, make_fusion
+
+    clients, final = [c for c in run.record.clients if c.skipped is None], run.record.final
+    if final.fusion.partition(":")[0] not in FUSIONS or not make_fusion(final.fusion).held_out:
+        return []
+    few = [client for client in clients if client.validation_samples < FEW_HELD_BACK]
+    if 2 * sum(client.samples for client in few) < sum(client.samples for client in clients):
+        return []
+    middle = int(statistics.median(client.validation_samples for client in clients))
+    off = 1 / math.sqrt(2 * max(middle - 1, 1))
+    return [
+        Finding(
+            "judged_by_few",
+            "note",
+            f"The fusion {final.fusion} goes by images that clients held back, and {len(few)} of {len(clients)} "
+            f"{'has' if len(few) == 1 else 'have'} fewer than {FEW_HELD_BACK}, {middle} in the median: whom it "
+            "believes is partly chance.",
+            (
+                Fact("clients with so few", len(few), "", "with half of all images or more"),
+                Fact("images held back, median", middle, "", f"< {FEW_HELD_BACK}"),
+                Fact("standard error of their deviation", off, "%"),
+            ),
+            "A deviation of M values is known within 1/√(2(M − 1)) of itself, a share of them within √(p(1 − p)/M): "
+            "clients that judge themselves by so few are believed too much or too little at random.",
+            _other_rules(run),
+        )
+    ]
+
+
 def _other_rules(run: Run) -> tuple[str, ...]:
     """The fusion rules that need what the uploads have, and what a better informed one would need."""
     from fedshot.fusion import FUSIONS
@@ -182,7 +214,7 @@ def _other_rules(run: Run) -> tuple[str, ...]:
     rules = {
         name: make()
         for name, make in FUSIONS.items()
-        if name in ("class_weighted", "typicality", "moments", "features")
+        if name in ("class_weighted", "typicality", "common", "moments", "features")
     }
     used = run.record.final.fusion.partition(":")[0]
     usable = [name for name, rule in rules.items() if name != used and set(rule.needs) <= sections]
@@ -191,7 +223,7 @@ def _other_rules(run: Run) -> tuple[str, ...]:
         "The uploads allow other rules without training (choose on validation images): "
         + command("fuse", run.path, *asked)
     ]
-    if "typicality" not in usable and used != "typicality":
+    if not run.record.spec.validation:
         said.append(
             "With images held back, clients can say what is familiar to them: "
             + again(run.record.spec, {"validation": 0.1, "fusion": "typicality"})

@@ -8,7 +8,6 @@ from fedshot.explain.finding import Fact, Finding
 from fedshot.explain.run import Run
 from fedshot.fusion import FUSIONS
 from fedshot.options import parse_inline, resolve
-from fedshot.spec import Spec
 
 BEHIND, SEVERE_BEHIND = 0.02, 0.10  # of all test images
 ANOTHER_KIND = 0.05  # it agrees so much more with its teacher on what it was taught
@@ -52,23 +51,27 @@ def student_behind(run: Run) -> list[Finding]:
 
 def _remedies(run: Run, learned: bool) -> tuple[str, ...]:
     """More steps; or more images, images of the task, less to learn. Nothing for a rule that is not ours."""
-    spec, rule, said = run.record.spec, run.record.final.fusion, list[str]()
-    if rule.partition(":")[0] != "distilled":
+    spec, said = run.record.spec, list[str]()
+    rule, _, given = run.record.final.fusion.partition(":")
+    if rule not in ("distilled", "single"):
         return ()
-    options = _options(spec, rule)
+    options = resolve(FUSIONS[rule], spec.options if spec.method == rule else parse_inline(given, rule), rule)
     if not learned:
         more = {"student.passes": 3 * options["student.passes"]}
-        return (f"Let it see its lesson more often: {_taught(run, options | more)}",)
+        return (f"Let it see its lesson more often: {_taught(run, rule, options | more)}",)
     sections = [upload.sections for number in run.fused if (upload := run.upload(number))]
-    if options["beside"] == "nothing" and sections and all("common" in sent for sent in sections):
-        said.append(f"Let it learn only what common features lack: {_taught(run, options | {'beside': 'common'})}")
+    if options.get("beside") == "nothing" and sections and all("common" in sent for sent in sections):
+        beside = {"beside": "common"}
+        said.append(f"Let it learn only what common features lack: {_taught(run, rule, options | beside)}")
     if options["images"] != "public":
-        said.append(f"Teach it by more images: {_taught(run, options | {'count': 4 * options['count']})}")
+        made = options["count"] or sum(run.record.clients[number].samples for number in run.fused)
+        said.append(f"Teach it by more images: {_taught(run, rule, options | {'count': 4 * made})}")
     share = _share(spec.public)
     if options["images"] != "public" or share is None:
-        own = {"images": "public"} if spec.method == "distilled" else {}  # elsewhere the rule's, given to fuse
+        public, kept = {"images": "public"}, {key: value for key, value in options.items() if key != "count"}
+        changed = public if spec.method == rule else {"fusion": _typed(rule, kept | public)}
         said.append(
-            f"Teach it by images of the task, a share that clients give: {again(spec, {'public': '0.1'} | own)}"
+            f"Teach it by images of the task, a share that clients give: {again(spec, {'public': '0.1'} | changed)}"
         )
     else:
         said.append(f"Give it more public images: {again(spec, {'public': f'{min(0.5, 2 * share):g}'})}")
@@ -83,14 +86,13 @@ def _share(public: str | None) -> float | None:
         return None
 
 
-def _options(spec: Spec, rule: str) -> dict[str, Any]:
-    """All options that the student was taught with: the method's, or those of the rule as it was typed."""
-    given = spec.options if spec.method == "distilled" else parse_inline(rule.partition(":")[2], rule)
-    return resolve(FUSIONS["distilled"], given, rule)
-
-
-def _taught(run: Run, options: dict[str, Any]) -> str:
+def _taught(run: Run, rule: str, options: dict[str, Any]) -> str:
     """What to type for the same clients and another lesson, in backticks."""
-    usual = resolve(FUSIONS["distilled"], {}, "distilled")
-    typed = [f"{key}={str(value).replace(',', ';')}" for key, value in options.items() if value != usual[key]]
-    return command("fuse", run.path, "-f", f"distilled:{','.join(typed)}")
+    return command("fuse", run.path, "-f", _typed(rule, options))
+
+
+def _typed(rule: str, options: dict[str, Any]) -> str:
+    """A rule with those of its options that are not usual."""
+    usual = resolve(FUSIONS[rule], {}, rule)
+    given = [f"{key}={str(value).replace(',', ';')}" for key, value in options.items() if value != usual[key]]
+    return ":".join(filter(None, (rule, ",".join(given))))

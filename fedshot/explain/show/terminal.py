@@ -1,5 +1,7 @@
 """Findings in a terminal: a coloured word, a sentence, the evidence as a table with sparklines, cause and remedies."""
 
+from collections.abc import Iterator
+
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -57,8 +59,20 @@ def _finding(finding: Finding) -> RenderableType:
     for series in finding.series:
         table.add_row(series.label, Text(spark(series), style="green"), ends(series))
     said = Text.assemble(("cause  ", "dim"), finding.cause)
-    tries = [Text.assemble(("try    ", "dim"), remedy) for remedy in finding.remedies]
-    return Group(_title(finding), Padding(Group(table, said, *tries), (0, 0, 1, 2)))
+    return Group(
+        _title(finding),
+        Padding(Group(table, said), (0, 0, 0, 2)),
+        *(part for remedy in finding.remedies for part in _remedy(remedy)),
+        Text(),
+    )
+
+
+def _remedy(text: str) -> Iterator[RenderableType]:
+    """What to try; a command at its end on a line of its own that is never broken, to be copied as it is."""
+    words, _, command = text[:-1].rpartition("`") if text.endswith("`") else (text, "", "")
+    yield Padding(Text.assemble(("try    ", "dim"), words.rstrip()), (0, 0, 0, 2))
+    if command:
+        yield Text(f"    {command}", no_wrap=True, overflow="ignore")
 
 
 def _matrix(explanation: Explanation) -> Table:
