@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -185,13 +185,15 @@ def running(spec: Spec, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ru
         with ThreadPoolExecutor() as pool:
             list(pool.map(leave, sites))
         take_down(server)
-    assert processes_about(place) == []
+    assert [command for _, _, command in processes() if str(place) in command] == []
 
 
-def processes_about(folder: Path) -> list[str]:
-    """Commands of living processes that name a folder."""
-    listed = subprocess.run(["ps", "-eo", "stat=,args="], capture_output=True, text=True, check=True).stdout
-    return [line for line in listed.splitlines() if str(folder) in line and not line.startswith("Z")]
+def processes() -> list[tuple[int, int, str]]:
+    """Id, parent and command of every living process; commands are whole, however narrow the terminal (-ww)."""
+    columns = ["ps", "-eww", "-o", "pid=,ppid=,stat=,args="]
+    listed = subprocess.run(columns, capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 3) for line in listed.splitlines()]
+    return [(int(row[0]), int(row[1]), row[3]) for row in rows if not row[2].startswith("Z") and len(row) == 4]
 
 
 def test_the_record_is_that_of_a_run_in_this_process(
@@ -298,19 +300,22 @@ def test_nothing_trained_is_lost(
     jobs = running.jobs(launched)
     _, answering = services(running.sites[1])
 
-    def strike(number: int) -> None:
-        if number == 1:
-            os.kill(app_of(running.sites[1]), signal.SIGSTOP)  # it will have trained, and cannot answer
-        else:
-            os.kill(int(jobs[number].lock.read_text()), signal.SIGKILL if number == 0 else signal.SIGSTOP)
-
     untouched = {0, 1, 2}
-    while untouched:
+
+    def all_struck() -> bool:
         for number in sorted(untouched):
-            if is_held(jobs[number].lock) and (epoch_of(jobs[number]) >= 1 or number == 1):
-                strike(number)
-                untouched.remove(number)
-        time.sleep(0.005)
+            job = jobs[number]
+            if number == 1:  # it will have trained, and cannot answer
+                victim = app_of(running.sites[1]) if is_held(job.lock) else None
+            else:
+                victim = int(job.lock.read_text()) if is_held(job.lock) and epoch_of(job) >= 1 else None
+            if victim is not None:
+                with suppress(ProcessLookupError):  # it has just ended: the next one is struck
+                    os.kill(victim, signal.SIGKILL if number == 0 else signal.SIGSTOP)
+                    untouched.remove(number)
+        return not untouched
+
+    until(all_struck, 80.0)
     until(jobs[1].outgoing.exists)
     trained = jobs[1].outgoing.stat().st_mtime_ns
     answering.stop(0.0)
@@ -327,12 +332,11 @@ def test_nothing_trained_is_lost(
     assert told.count("delivered") == 3
 
 
-def app_of(site: Site) -> int:
-    """The process that answers a question at a client."""
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
-    rows = [line.split(None, 2) for line in listed.splitlines()]
-    executors = {row[0] for row in rows if row[1] == str(services(site)[1].pid())}
-    return next(int(row[0]) for row in rows if row[1] in executors and "flwr-clientapp" in row[2])
+def app_of(site: Site) -> int | None:
+    """The process that answers a question at a client, if there is one at this moment."""
+    living, engine = processes(), services(site)[1].pid()
+    executors = {pid for pid, parent, _ in living if parent == engine}
+    return next((pid for pid, parent, command in living if parent in executors and "flwr-clientapp" in command), None)
 
 
 def forget_connection(server: ServerFolder, number: int) -> None:
