@@ -203,13 +203,13 @@ def _common_width(sizes: Sizes) -> int:
     turns = turns_of(sizes.image)
     width = sizes.width // turns
     fafi = sizes.weights - (turns - 1) * sizes.classes * width  # which has a prototype for each class alone
-    familiarity = 4 * sizes.classes * sizes.width + width**2
+    familiarity = 2 * sizes.classes * sizes.width + width**2
     return common_width(4 * fafi - 2 * sizes.weights - familiarity, sizes.classes)
 
 
 def _common_layout(sizes: Sizes) -> dict[str, Shape]:
     width = _common_width(sizes)
-    return {"means": (sizes.classes, width), "root": (width * (width + 1) // 2,)}
+    return {"centre": (width,), "means": (sizes.classes, width), "root": (width * (width + 1) // 2,)}
 
 
 def _impossible_common(content: Mapping[str, Tensor], held: Tensor) -> str | None:
@@ -226,8 +226,10 @@ ROUTING: dict[str, Section] = {
         _turned_familiarity,
         _turned_familiarity_layout,
         _impossible_turned_familiarity,
-        types={"covariance": torch.float16},
+        types={"means": torch.float16, "covariance": torch.float16},
     ),
     "reliability": Section(_reliability, lambda s: {"temperature": (1,), "error": (1,)}, _impossible_reliability),
-    "common": Section(_common, _common_layout, _impossible_common, types={"root": torch.float16}),
+    "common": Section(
+        _common, _common_layout, _impossible_common, types={"means": torch.float16, "root": torch.float16}
+    ),
 }

@@ -1,7 +1,7 @@
 """Which client to believe: common features say what the image is like, familiarity who has seen its like."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -18,19 +18,21 @@ from fedshot.task import Task, channels
 
 _TINY = 1e-12  # keeps the logarithm of a probability finite
 _ALONE = 0.5  # how sure common features are where nobody else is asked
+_RIDGE = 0.2
 
 
-def common(shrink: NotNegative = 0.003, confidence: NotNegative = _ALONE) -> Fusion:
+def common(ridge: NotNegative = _RIDGE, confidence: NotNegative = _ALONE) -> Fusion:
     """No network at all: linear discriminants on common features, from the statistics of all clients together.
 
     log p(c|x) = confidence · (m_c^T S^-1 f - m_c^T S^-1 m_c / 2) + log(n_c / n) up to a constant, with f the common
-    features of x, m_c the mean of class c over all clients' images and S the covariance within classes plus `shrink`
-    times its mean variance: exactly what one client with all the data would find. In thousands of dimensions such a
-    posterior is too sure of itself: `confidence` below 1 makes it humbler.
+    features of x, m_c the mean of class c over all clients' images and S the covariance within classes plus a ridge:
+    exactly what one client with all the data would find. The ridge is `ridge` · tr(S) / n, the less the more images
+    there are for so many features. In thousands of dimensions such a posterior is too sure of itself: `confidence`
+    below 1 makes it humbler.
     """
 
     def fuse(members: Sequence[Member], task: Task) -> Predictor:
-        discriminants = Discriminants.of(members, shrink)
+        discriminants = Discriminants.of(members, ridge)
         return Predictor(
             (), lambda outputs: discriminants.log_posterior(_seen(outputs), confidence), look=_look(members, task)
         )
@@ -41,8 +43,8 @@ def common(shrink: NotNegative = 0.003, confidence: NotNegative = _ALONE) -> Fus
 def routed(
     sharpness: NotNegative = 1.5,
     confidence: NotNegative = 0.15,
-    share: NotNegative = 1.5,
-    shrink: NotNegative = 0.003,
+    share: NotNegative = 1.25,
+    ridge: NotNegative = _RIDGE,
 ) -> Fusion:
     """Each client counts by how likely its classes are by common features, and by how familiar the image is to it.
 
@@ -57,7 +59,7 @@ def routed(
     """
 
     def fuse(members: Sequence[Member], task: Task) -> Predictor:
-        discriminants = Discriminants.of(members, shrink)
+        discriminants = Discriminants.of(members, ridge)
         familiar = [TurnedFamiliar.of(member, discriminants.device) for member in members]
         holders = class_counts(members).to(discriminants.device)  # (K, C), columns add up to 1
         reliability = [m.upload.section("reliability") for m in members]
@@ -96,29 +98,32 @@ class Discriminants:
         return self.offset.device
 
     @classmethod
-    def of(cls, members: Sequence[Member], shrink: float) -> "Discriminants":
+    def of(cls, members: Sequence[Member], ridge: float) -> "Discriminants":
         """From class counts, class means and covariances of the clients, which are read one after the other."""
         device = next(members[0].model.parameters()).device
         counts = torch.tensor([m.upload.header.class_counts for m in members], dtype=torch.float64, device=device)
         total = counts.sum(0)
         sections = (m.upload.section("common") for m in members)
-        means = sum(n[:, None] * s["means"].to(n) for n, s in zip(counts, sections, strict=True))
+        means = sum(n[:, None] * _class_means(section, n) for n, section in zip(counts, sections, strict=True))
         means = torch.as_tensor(means) / total.clamp(min=1)[:, None]  # (C, D)
         within = torch.zeros(means.shape[1], means.shape[1], dtype=torch.float64, device=device)
         for n, member in zip(counts, members, strict=True):
             section = member.upload.section("common")
-            away = section["means"].to(n) - means  # of this client's class means from everybody's
+            away = _class_means(section, n) - means  # of this client's class means from everybody's
             root = unpack_lower(section["root"].to(n), len(within))
             within += n.sum() * (root @ root.T)
             within += away.T @ (n[:, None] * away)
         within /= total.sum()
-        within.diagonal().add_(shrink * within.diagonal().mean() + 1e-9)
-        directions = torch.linalg.solve(within, means.T)  # (D, C)
+        added = ridge * within.diagonal().sum() / total.sum() + 1e-9
+        inverse = torch.linalg.inv(within + added * torch.eye(len(within)).to(within))
+        directions = inverse @ means.T  # (D, C)
         offset = -(means.T * directions).sum(0) / 2
         # a class that nobody holds is never the answer, and an infinite logarithm would spoil the others'
         log_prior = (total / total.sum()).clamp(min=_TINY).log()
-        # a mean of n_c images is off by N(0, S / n_c), and the score of an image of the class then by N(0, D / n_c)
-        noise = math.sqrt(len(within) * int((total > 0).sum()) / float(total.sum()))
+        # a mean of n_c images is off by N(0, S / n_c), and the score of an image of the class then by N(0, E / n_c)
+        # with E = tr((S (S + r)^-1)^2), the dimensions that a ridge r leaves
+        left = len(within) - 2 * added * inverse.diagonal().sum() + added**2 * inverse.square().sum()
+        noise = math.sqrt(float(left) * int((total > 0).sum()) / float(total.sum()))
         return cls(directions.float(), offset.float(), log_prior.float(), noise)
 
     def scores(self, seen: Tensor) -> Tensor:
@@ -128,6 +133,11 @@ class Discriminants:
     def log_posterior(self, seen: Tensor, confidence: float) -> Tensor:
         """log p(c|x), (N, C), of common features (N, D)."""
         return (confidence * self.scores(seen) + self.log_prior).log_softmax(1)
+
+
+def _class_means(section: Mapping[str, Tensor], like: Tensor) -> Tensor:
+    """A client's class means of common features, (C, D); the centre for a class that it does not hold."""
+    return section["centre"].to(like) + section["means"].to(like)
 
 
 class TurnedFamiliar:

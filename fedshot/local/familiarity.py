@@ -91,11 +91,11 @@ def turned_familiarity(
         held_out_labels: their classes, (M,).
 
     Returns:
-        `means` (C, T, d) of unit features; the packed `covariance`, scaled to a mean variance of 1 so that half
-        precision does not lose what is small, since a distance is standardised anyway; and the `spread`: mean and
-        deviation of held-out images' `turned_distance`, and by how many deviations it would grow if the client had not
-        had their class. A client of one class cannot know the last, and says 0; so does one that held nothing back, and
-        its own images' distances stand in for the others.
+        `means` (C, T, d) of unit features and the packed `covariance`, both in half precision, the latter scaled to a
+        mean variance of 1 so that what is small is not lost, since a distance is standardised anyway; and the `spread`:
+        mean and deviation of held-out images' `turned_distance`, and by how many deviations it would grow if the client
+        had not had their class. A client of one class cannot know the last, and says 0; so does one that held nothing
+        back, and its own images' distances stand in for the others.
     """
     directions, lengths = _unit_and_length(features)
     means = torch.stack([class_means(turn, labels, classes) for turn in directions.unbind(1)], dim=1)
@@ -103,15 +103,16 @@ def turned_familiarity(
     covariance = centred.T @ centred
     packed = pack_lower(covariance / covariance.diagonal().mean().clamp(min=1e-30)).half()
     held = class_counts(labels, classes) > 0
-    told = unpack_symmetric(packed.float(), centred.shape[1])
+    sent = means.half()
+    told = sent.float(), held, unpack_symmetric(packed.float(), centred.shape[1])
     tested = features if held_out is None else held_out
-    known = turned_distance(tested, means, held, told)
+    known = turned_distance(tested, *told)
     mean, deviation = known.mean(), deviation_to_come(known)
     separation = torch.zeros_like(mean)
     if held_out_labels is not None:
-        foreign = turned_distance(tested, means, held, told, without=held_out_labels)
+        foreign = turned_distance(tested, *told, without=held_out_labels)
         separation = torch.where(held.sum() > 1, (foreign.mean() - mean) / deviation, 0)
-    return {"means": means, "covariance": packed, "spread": torch.stack([mean, deviation, separation])}
+    return {"means": sent, "covariance": packed, "spread": torch.stack([mean, deviation, separation])}
 
 
 def deviation_to_come(values: Tensor) -> Tensor:

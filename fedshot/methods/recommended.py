@@ -12,7 +12,7 @@ from fedshot.task import Task
 
 
 def recommended(
-    sharpness: NotNegative = 1.5, confidence: NotNegative = 0.15, share: NotNegative = 1.5, shrink: NotNegative = 0.003
+    sharpness: NotNegative = 1.5, confidence: NotNegative = 0.15, share: NotNegative = 1.25, ridge: NotNegative = 0.2
 ) -> Method:
     """FAFI's objective on joint labels (class, turn of the image), and the rule `routed`.
 
@@ -28,7 +28,7 @@ def recommended(
         "recommended",
         turned_model,
         objective,
-        routed(sharpness, confidence, share, shrink),
+        routed(sharpness, confidence, share, ridge),
         statistics=ROUTING,
         views=Views(turned=True),
         largest_batch=128,  # a client needs many steps more than large ones

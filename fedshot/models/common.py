@@ -81,14 +81,15 @@ class CommonFeatures(nn.Module):
 
 
 def common_width(room: int, classes: int) -> int:
-    """The largest D whose statistics, class means in 4 bytes and a packed covariance in 2, fit into that many bytes.
+    """The largest D whose statistics fit into that many bytes: 2 a number of class means and root, 4 of the centre.
 
     Two filters' worth where there is no room, as for a small encoder of many classes.
 
     >>> common_width(22_000_000, classes=10), common_width(-100_000, classes=10)
-    (4664, 16)
+    (4672, 16)
     """
-    width = math.sqrt(max(room, 0) + 4 * classes**2) - 2 * classes  # D² + 4·C·D = room
+    linear = 2 * classes + 5
+    width = math.sqrt(max(room, 0) + linear**2 / 4) - linear / 2  # D·(D + 1) + 2·C·D + 4·D = room
     return _PER_FILTER * max(2, int(width) // _PER_FILTER)
 
 

@@ -93,7 +93,7 @@ def test_every_kind_of_images_teaches_something_and_the_same_twice(
     untaught = taught(f"{text},passes=1,rate=0.000001", members, task)
     student = taught(f"{text},passes=6", members, task)
     seen = distil._images(images, 200, members, task)
-    assert divergence(student, seen, task) < 0.7 * divergence(untaught, seen, task)
+    assert divergence(student, seen, task) < 0.8 * divergence(untaught, seen, task)
     again = taught(f"{text},passes=6", (members[2], members[0], members[1]), task)  # nor does their order matter
     assert equal(student, again) and not equal(student, untaught)
 
@@ -160,7 +160,7 @@ def test_beside_common_features_a_student_learns_only_what_they_lack(
     support = make_fusion("common").fuse(members, setting.task)
     (model,) = beside.models
     torch.testing.assert_close(beside(seen), model(seen) + support(seen))
-    assert divergence(beside, digits.test.images, setting.task) < 0.7 * divergence(
+    assert divergence(beside, digits.test.images, setting.task) < 0.8 * divergence(
         alone, digits.test.images, setting.task
     )
 

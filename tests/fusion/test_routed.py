@@ -37,8 +37,8 @@ from fedshot.upload import Header, Upload
 
 HELD = ((0, 1, 2, 3, 4), (3, 4, 5, 6, 7), (1, 8))  # nobody holds class 9
 SIZES = (200, 190, 60)
-WIDTH = 304  # of common features, for a CNN and ten classes
-RULES = ["common", "routed", "routed:sharpness=3,confidence=1,share=0", "common:shrink=0.1,confidence=1"]
+WIDTH = 368  # of common features, for a CNN and ten classes
+RULES = ["common", "routed", "routed:sharpness=3,confidence=1,share=0", "common:ridge=1,confidence=1"]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def exact(member: Member, data: Labelled) -> Member:
     for c in data.labels.unique():
         means[c] = features[data.labels == c].mean(0)
     centred = features - means[data.labels]
-    member = altered(member, "common", "means", means)
+    member = altered(altered(member, "common", "means", means), "common", "centre", torch.zeros(WIDTH))
     root = torch.linalg.cholesky(centred.T @ centred / len(data) + 1e-10 * torch.eye(WIDTH))
     return altered(member, "common", "root", pack_lower(root))
 
@@ -108,28 +108,38 @@ def test_statistics_of_clients_add_up_to_those_of_all_images_in_one_place(
     trained = [train for train, _ in parts]
     everything = Labelled(torch.cat([t.images for t in trained]), torch.cat([t.labels for t in trained]))
     one = make_member(0, everything, None, of_characters)
-    apart, together = Discriminants.of(members, 0.003), Discriminants.of([one], 0.003)
+    apart, together = Discriminants.of(members, 0.2), Discriminants.of([one], 0.2)
     torch.testing.assert_close(apart.log_prior, together.log_prior)
     found, expected = (d.log_posterior(seen, 0.5)[:, :9] for d in (apart, together))
     torch.testing.assert_close(found.exp(), expected.exp(), rtol=0, atol=0.05)  # sent in half precision
     assert torch.equal(found.argmax(1), expected.argmax(1))
     members = [exact(member, data) for member, data in zip(members, trained, strict=True)]
-    apart, together = Discriminants.of(members, 0.003), Discriminants.of([exact(one, everything)], 0.003)
+    apart, together = Discriminants.of(members, 0.2), Discriminants.of([exact(one, everything)], 0.2)
     for found, expected in ((apart.directions, together.directions), (apart.offset, together.offset)):
         assert (found - expected).norm() < 1e-4 * expected.norm()
 
 
-def posterior(data: list[Labelled], seen: Tensor, shrink: float, confidence: float) -> np.ndarray:
-    """Linear discriminant analysis of all images in one place, class by class and in double precision."""
+def of_all(data: list[Labelled]) -> tuple[np.ndarray, np.ndarray]:
+    """Common features and labels of all images in one place, in double precision."""
     look = CommonFeatures((1, 8, 8), WIDTH, mirrored=False)
     features = np.concatenate([look(d.images / 255).double().numpy() for d in data])
-    labels = np.concatenate([d.labels.numpy() for d in data])
-    within, means = np.zeros((WIDTH, WIDTH)), np.zeros((9, WIDTH))
+    return features, np.concatenate([d.labels.numpy() for d in data])
+
+
+def covariance_of(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The covariance within classes, class by class."""
+    within = np.zeros((WIDTH, WIDTH))
     for c in range(9):
         own = features[labels == c]
-        means[c] = own.mean(0)
-        within += (own - means[c]).T @ (own - means[c]) / len(features)
-    within += (shrink * np.trace(within) / WIDTH + 1e-9) * np.eye(WIDTH)
+        within += (own - own.mean(0)).T @ (own - own.mean(0)) / len(features)
+    return within
+
+
+def posterior(data: list[Labelled], seen: Tensor, ridge: float, confidence: float) -> np.ndarray:
+    """Linear discriminant analysis of all images in one place, class by class and in double precision."""
+    features, labels = of_all(data)
+    means, within = [features[labels == c].mean(0) for c in range(9)], covariance_of(features, labels)
+    within += (ridge * np.trace(within) / len(features) + 1e-9) * np.eye(WIDTH)
     inverse = np.linalg.inv(within)
     scores = np.full((len(seen), 10), -np.inf)
     for n, f in enumerate(seen.double().numpy()):
@@ -140,13 +150,21 @@ def posterior(data: list[Labelled], seen: Tensor, shrink: float, confidence: flo
     return odds / odds.sum(1, keepdims=True)
 
 
+def error_of_scores(data: list[Labelled], ridge: float) -> float:
+    """The deviation of a score, with so many images of each of the nine classes, in the dimensions that are left."""
+    features, labels = of_all(data)
+    variances = np.linalg.eigvalsh(covariance_of(features, labels))
+    left = variances / (variances + ridge * variances.sum() / len(labels))
+    return math.sqrt((left**2).sum() * 9 / len(labels))
+
+
 def close(found: Tensor, expected: np.ndarray, atol: float) -> None:
     np.testing.assert_allclose(found.double().numpy(), expected, atol=atol)
 
 
-@pytest.mark.parametrize(("shrink", "confidence"), [(0.003, 0.02), (0.1, 0.05)])
+@pytest.mark.parametrize(("ridge", "confidence"), [(0.003, 0.02), (0.2, 0.1)])
 def test_common_is_linear_discriminant_analysis(
-    shrink: float,
+    ridge: float,
     confidence: float,
     parts: list[tuple[Labelled, Labelled]],
     members: list[Member],
@@ -156,9 +174,9 @@ def test_common_is_linear_discriminant_analysis(
 ) -> None:
     trained = [train for train, _ in parts]
     members = [exact(member, data) for member, data in zip(members, trained, strict=True)]
-    predictor = make_fusion(f"common:shrink={shrink},confidence={confidence}").fuse(members, of_characters)
+    predictor = make_fusion(f"common:ridge={ridge},confidence={confidence}").fuse(members, of_characters)
     assert len(predictor.models) == 0 and predictor.inductive
-    expected = posterior(trained, seen, shrink, confidence)
+    expected = posterior(trained, seen, ridge, confidence)
     assert 0.1 < expected.max(1).min() < 0.9  # some images are in doubt
     close(predictor(images).softmax(1), expected, atol=1e-3)
 
@@ -198,8 +216,8 @@ def test_routed_is_its_formula(
     apart = min(1.0, float(np.average(told, weights=counts.sum(1))))
     assert apart > 0
     sureness = confidence**apart * 0.5 ** (1 - apart)
-    g, plain = (posterior(trained, seen[:12], 0.003, how_sure) for how_sure in (sureness, 0.01))
-    noise = np.sqrt(seen.shape[1] / (counts.sum() / 9))  # of a score, with so many images of each of the nine classes
+    g, plain = (posterior(trained, seen[:12], 0.2, how_sure) for how_sure in (sureness, 0.01))
+    noise = error_of_scores(trained, 0.2)
     for n in range(12):
         turned = [torch.rot90(images[n], turn, (1, 2))[None] for turn in range(4)]
         answers = []
@@ -231,13 +249,14 @@ def test_common_features_are_heard_in_units_of_their_own_error(
     of_characters: Task,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    known = Discriminants.of(members, 0.003)
-    trained = sum(len(train) for train, _ in parts)
-    assert known.noise == pytest.approx(math.sqrt(len(known.directions) * 9 / trained))
+    trained = [train for train, _ in parts]
+    known = Discriminants.of([exact(m, data) for m, data in zip(members, trained, strict=True)], 0.2)
+    assert known.noise == pytest.approx(error_of_scores(trained, 0.2), rel=1e-3)
+    assert 0.1 < known.noise / math.sqrt(WIDTH * 9 / sum(map(len, trained))) < 0.9  # the ridge leaves some dimensions
 
     def answers(share: float, noise: float) -> Tensor:
         told = Discriminants(known.directions, known.offset, known.log_prior, noise)
-        monkeypatch.setattr(Discriminants, "of", lambda members, shrink: told)
+        monkeypatch.setattr(Discriminants, "of", lambda members, ridge: told)
         return make_fusion(f"routed:share={share}").fuse(members, of_characters)(images).softmax(1)
 
     torch.testing.assert_close(answers(share=1, noise=2), answers(share=5, noise=10))
@@ -275,7 +294,7 @@ def test_who_errs_more_listens_more_to_common_features(
 
 def test_only_who_holds_a_class_is_asked_about_it(members: list[Member], seen: Tensor, of_characters: Task) -> None:
     predictor = make_fusion("routed:confidence=1000,sharpness=0,share=0").fuse(members, of_characters)
-    discriminants = Discriminants.of(members, 0.003)
+    discriminants = Discriminants.of(members, 0.2)
     sure = discriminants.log_posterior(seen, 1000).argmax(1) == 8  # which only the last client holds
     assert sure.any()
     noise = torch.Generator().manual_seed(1)
@@ -508,7 +527,7 @@ def diagonal(upload: Upload, name: str, value: float) -> Tensor:
 
 DAMAGED: dict[str, tuple[Callable[[Upload], dict[str, Tensor | None]], str]] = {
     "no common features": (
-        lambda u: {"common/means": None, "common/root": None},
+        lambda u: {"common/centre": None, "common/means": None, "common/root": None},
         "section common is missing",
     ),
     "half of a section": (lambda u: {"common/means": None}, "missing tensor 'common/means'"),
@@ -520,11 +539,15 @@ DAMAGED: dict[str, tuple[Callable[[Upload], dict[str, Tensor | None]], str]] = {
         lambda u: {"common/root": u.section("common")["root"].float()},
         "type float32, expected float16",
     ),
-    "means in half": (
-        lambda u: {"common/means": u.section("common")["means"].half()},
+    "means in full": (
+        lambda u: {"common/means": u.section("common")["means"]},
+        "type float32, expected float16",
+    ),
+    "a centre in half": (
+        lambda u: {"common/centre": u.section("common")["centre"].half()},
         "type float16, expected float32",
     ),
-    "another width": (lambda u: {"common/means": u.section("common")["means"][:, 8:]}, r"shape \(10, 296\)"),
+    "another width": (lambda u: {"common/means": u.section("common")["means"][:, 8:].half()}, r"shape \(10, 360\)"),
     "not a number": (lambda u: {"common/root": diagonal(u, "common/root", torch.nan)}, "not finite"),
     "no deviation": (
         lambda u: {"turned_familiarity/spread": torch.tensor([1.0, 0.0, 1.0])},
@@ -537,7 +560,7 @@ DAMAGED: dict[str, tuple[Callable[[Upload], dict[str, Tensor | None]], str]] = {
         "not the covariance of anything",
     ),
     "means of one turn": (
-        lambda u: {"turned_familiarity/means": u.section("turned_familiarity")["means"][:, :1]},
+        lambda u: {"turned_familiarity/means": u.section("turned_familiarity")["means"][:, :1].half()},
         r"shape \(10, 1, 512\)",
     ),
     "the familiarity of other methods": (
@@ -577,7 +600,13 @@ def size_of_upload(model: Classifier, task: Task, precision: Precision, fusion: 
 
 @pytest.mark.parametrize(
     ("encoder", "shape", "classes"),
-    [("cnn", (1, 8, 8), 10), ("cnn", (1, 28, 28), 47), ("resnet18", (3, 32, 32), 10), ("resnet18", (3, 32, 32), 100)],
+    [
+        ("cnn", (1, 8, 8), 10),
+        ("cnn", (1, 28, 28), 47),
+        ("cnn", (3, 32, 32), 100),
+        ("resnet18", (3, 32, 32), 10),
+        ("resnet18", (3, 32, 32), 100),
+    ],
 )
 def test_an_upload_is_no_larger_than_that_of_fafi(encoder: str, shape: tuple[int, int, int], classes: int) -> None:
     task = Task(classes, shape, (0.5,) * shape[0], (0.2,) * shape[0], encoder=encoder)
@@ -589,4 +618,4 @@ def test_an_upload_is_no_larger_than_that_of_fafi(encoder: str, shape: tuple[int
 def test_many_classes_of_a_small_encoder_leave_the_least_room(task: Task) -> None:
     many = replace(task, classes=100)
     shapes = ROUTING["common"].layout(sizes_of(turned_model(many), many))
-    assert shapes == {"means": (100, 16), "root": (136,)}
+    assert shapes == {"centre": (16,), "means": (100, 16), "root": (136,)}
