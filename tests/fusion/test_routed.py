@@ -419,6 +419,8 @@ def test_a_tight_client_is_described_as_well_as_a_wide_one() -> None:
         features = centres[labels] + scale * torch.randn(200, 2, 32, generator=noise)
         found.append(turned_familiarity(features, labels, features[::3] + 0.0, labels[::3], 4))
         assert ROUTING["turned_familiarity"].complaint(found[-1], torch.ones(4, dtype=torch.bool)) is None
+        means = torch.stack([unit(features[labels == c]).mean(0) for c in range(4)])
+        torch.testing.assert_close(found[-1]["means"], means.half(), rtol=1e-3, atol=1e-6)
     for other in found[1:]:
         torch.testing.assert_close(other["covariance"], found[0]["covariance"], rtol=0.02, atol=0.02)
 
