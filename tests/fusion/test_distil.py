@@ -155,7 +155,7 @@ def test_beside_common_features_a_student_learns_only_what_they_lack(
     setting, members = routed_run
     seen = setting.task.prepare(digits.test.images)
     alone, beside = (
-        taught(f"teacher=routed,passes=2,{more}", members, setting.task) for more in ("start=average", "beside=common")
+        taught(f"teacher=routed,passes=1,{more}", members, setting.task) for more in ("start=average", "beside=common")
     )
     support = make_fusion("common").fuse(members, setting.task)
     (model,) = beside.models
