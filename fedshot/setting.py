@@ -192,7 +192,13 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
         seed=complete.seed,
         augmentation=complete.augmentation or data.augmentation,
         public=public.images,
+        normalisation=complete.normalisation,
     )
+    if task.normalisation == "twice" and task.augmentation != "natural":
+        raise UserError(
+            f"normalisation=twice does nothing to views of the recipe {task.augmentation}: published code has it for "
+            "photographs, add --set augmentation=natural"
+        )
     method.check(task)
     check_privacy(complete, method, fusion)
     partition = held_by_clients(complete, data, data_root, device)

@@ -22,6 +22,7 @@ class Spec(Grown):
     later: ClassVar[tuple[str, ...]] = (
         *("counts", "dp_noise", "dp_clip", "dp_delta", "noise_source"),
         "validation_most",
+        *("draws", "momentum_epochs", "normalisation"),
     )
 
     method: str = Field(description="a name or alias in `fedshot methods`, or FILE.py of your own")
@@ -49,12 +50,24 @@ class Spec(Grown):
     norm: Literal["batch", "group"] = Field("batch", description="normalisation layers of the encoder")
     augmentation: Literal["natural", "characters"] | None = Field(None, description="recipe of the augmented views")
 
+    draws: Literal["sample", "batch"] = Field(
+        "sample", description="who draws views: each sample for itself, or a whole batch once, as published code has it"
+    )
+    normalisation: Literal["alike", "views", "twice"] = Field(
+        "alike",
+        description="training and test images alike, or as published code has it: augmented views only, or them twice",
+    )
+
     epochs: Positive = Field(50, description="local epochs, over the whole run")
     evaluate_at: tuple[Positive, ...] = Field((), description="epochs after which a snapshot is fused and scored")
     batch_size: Annotated[int, Field(ge=2)] | None = Field(None, description="images in a step, each seen as its views")
     optimizer: Literal["sgd", "adamw"] = "sgd"
     lr: float = Field(0.05, gt=0, description="peak learning rate")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD, beta1 of AdamW")
+    momentum_epochs: Positive | None = Field(
+        None,
+        description="epochs after which momentum begins anew, as where each round makes an optimiser; none: never",
+    )
     weight_decay: float = Field(0.0, ge=0)
     schedule: Literal["constant", "cosine", "step", "linear"] = Field("constant", description="of the learning rate")
     warmup: float = Field(0.0, ge=0, lt=1, description="share of the run over which the learning rate rises from 0")

@@ -32,6 +32,7 @@ class Task:
     seed: int = 1
     augmentation: Literal["natural", "characters", "none"] = "natural"
     public: Public | None = None
+    normalisation: Literal["alike", "views", "twice"] = "alike"
 
     @property
     def mirrored(self) -> bool:
@@ -44,7 +45,8 @@ class Task:
 
     def prepare(self, images: Tensor) -> Tensor:
         """uint8 images as stored to what an encoder reads, without augmentation."""
-        return self.normalise(images.float() / 255)
+        pixels = images.float() / 255
+        return channels_last(pixels) if self.normalisation == "views" else self.normalise(pixels)
 
 
 @lru_cache(maxsize=64)

@@ -124,6 +124,28 @@ def test_02_training_and_evaluation_normalise_alike_and_once(
         assert levels.min() > -0.5 and levels.max() < 255.5
 
 
+@pytest.mark.parametrize(("how", "training", "evaluation"), [("views", 1, 0), ("twice", 2, 1)])
+def test_02_the_published_normalisations_are_only_to_be_had_by_name(
+    how: Any, training: int, evaluation: int, quick: Quick, seen: list[Seen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fewer times for evaluation than for training; never by a kernel that knows them not."""
+    monkeypatch.setattr(forward, "view", lambda images, *_: images / 255 if images.dtype == torch.uint8 else images)
+    setting = prepare(quick("fafi", epochs=1, validation=0.2, augmentation="natural", normalisation=how))
+    run(setting.spec)
+    mean, deviation = setting.task.mean[0], setting.task.std[0]
+    assert {batch.training for batch in seen} == {True, False}
+    for batch in real(seen):
+        pixels = batch.images
+        for _ in range(training if batch.training else evaluation):
+            pixels = pixels * deviation + mean
+        assert (255 * pixels - (255 * pixels).round()).abs().max() < 1e-3 and pixels.min() > -0.01
+    images = torch.randint(256, (4, 3, 8, 8), generator=torch.Generator().manual_seed(1)).byte()
+    colours = replace(setting.task, shape=(3, 8, 8), mean=(0.4, 0.5, 0.6), std=(0.2, 0.2, 0.2))
+    if how == "twice":
+        assert torch.equal(*(forward.inputs_of(images, torch.rand(11, 4), False, colours, fused) for fused in (0, 1)))
+    assert make_spec(method="fafi").normalisation == "alike"
+
+
 def test_02_augmented_pixels_stay_in_the_unit_interval_before_normalisation(
     quick: Quick, task: Task, seen: list[Seen]
 ) -> None:
@@ -152,6 +174,18 @@ def test_03_the_loop_draws_per_sample_and_view(quick: Quick, seen: list[Seen]) -
     inputs = torch.cat([batch.images for batch in seen]).flatten(1)
     assert len(inputs) == 2 * 40  # two views of each image
     assert len({tuple(view.tolist()) for view in inputs}) == len(inputs)
+
+
+def test_03_one_draw_for_a_batch_is_only_to_be_had_by_name(quick: Quick, seen: list[Seen]) -> None:
+    setting = prepare(quick("fafi", epochs=1, draws="batch"))
+    image = setting.data.train.images[:1].expand_as(setting.data.train.images)
+    alike = replace(setting.data, train=Labelled(image, setting.data.train.labels))
+    train_alone(replace(setting, data=alike), 0)
+    batches = [{tuple(view.flatten().tolist()) for view in batch.images} for batch in seen]
+    assert [len(batch) for batch in batches] == [2, 2, 2] and len(set.union(*batches)) == 6
+    for batch in seen:
+        assert all(torch.equal(each, view[0]) for view in batch.images.chunk(2) for each in view)
+    assert make_spec(method="fafi").draws == "sample"
 
 
 # 4. Evaluation never touches the live model.
@@ -310,6 +344,15 @@ def test_07_one_optimiser_serves_the_whole_run(quick: Quick, monkeypatch: pytest
     assert rates == pytest.approx([0.05 * (1 + math.cos(math.pi * i / total)) / 2 for i in range(total)], rel=1e-5)
     assert [group["weight_decay"] for group in made[0].param_groups] == [1e-3, 1e-3]
     assert [group["momentum"] for group in made[0].param_groups] == [0.9, 0.9]
+
+
+def test_07_momentum_begins_anew_only_if_that_is_asked_for(quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten: list[int] = []
+    monkeypatch.setattr(step.Training, "forget_momentum", lambda self: forgotten.append(round(float(self.done)) // 3))
+    train_alone(prepare(quick("fafi", epochs=4)), 0)
+    assert not forgotten
+    train_alone(prepare(quick("fafi", epochs=7, momentum_epochs=2)), 0)
+    assert forgotten == [2, 4, 6]  # before the epoch after so many
 
 
 def test_07_weight_decay_moves_the_weights(quick: Quick) -> None:

@@ -2,6 +2,7 @@
 
 import json as json_module
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,13 +12,16 @@ import typer
 from fedshot.cli import settings as s
 
 if TYPE_CHECKING:
-    from fedshot.notes import Note, Runs, Scale, Table
+    from fedshot.notes import Habits, Note, Runs, Scale, Table
+    from fedshot.spec import Spec
 
 
 def reproduce(
     note: Annotated[
         str,
-        typer.Argument(help="public-feature-bank, why-v10-fails, why-v11-fails, svhn-explosion or improving-fafi"),
+        typer.Argument(
+            help="public-feature-bank, why-v10-fails, why-v11-fails, svhn-explosion, improving-fafi or aurora-logs"
+        ),
     ],
     scale: Annotated[
         Literal["tiny", "small", "full"],
@@ -25,12 +29,24 @@ def reproduce(
             "--scale", help="tiny: digits, under a minute; small: part of the real data, minutes; full: as told"
         ),
     ] = "small",
+    habits: Annotated[
+        Literal["sound", "coupled", "published"] | None,
+        typer.Option(
+            "--habits",
+            help="sound: clients train as everywhere in this laboratory; coupled: with all gradients clipped by one "
+            "norm; published: also with one draw of views for a batch, momentum anew every round, and images "
+            "normalised as the code behind the note did (default: coupled at full scale, else sound)",
+        ),
+    ] = None,
     device: s.DeviceOption = "auto",
     workers: s.WorkersOption = None,
     lanes: s.LanesOption = None,
     data_root: s.RootOption = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="folder of the runs (default: runs/reproduce/NOTE-SCALE)")
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="folder of the runs (default: runs/reproduce/NOTE-SCALE or NOTE-SCALE-HABITS)"
+        ),
     ] = None,
     json: s.JsonOption = False,
 ) -> None:
@@ -44,17 +60,22 @@ def reproduce(
 
     - `fedshot reproduce why-v10-fails --scale full` the note's own setting, for a GPU
 
+    - `fedshot reproduce svhn-explosion --habits published` trained as the code behind the note trained
+
     Runs that are finished are kept: the same command goes on where it was interrupted.
     """
     from fedshot.notes import note_of
+    from fedshot.notes.note import usual_habits
 
     chosen = note_of(note)
-    folder = out or Path("runs/reproduce") / f"{chosen.name}-{scale}"
-    runs = _repeat(chosen, scale, folder, _execution(device, workers, lanes, data_root), json)
+    trained = habits or usual_habits(scale)
+    name = "-".join([chosen.name, scale, *([trained] if trained != usual_habits(scale) else [])])
+    folder = out or Path("runs/reproduce") / name
+    runs = _repeat(chosen.runs(scale, trained), folder, _execution(device, workers, lanes, data_root), json)
     if json:
-        typer.echo(json_module.dumps(_as_json(chosen, scale, runs), indent=1))
+        typer.echo(json_module.dumps(_as_json(chosen, scale, trained, runs), indent=1))
         return
-    _show(chosen, scale, runs)
+    _show(chosen, scale, trained, runs)
     typer.echo(f"runs: {folder}")
 
 
@@ -65,13 +86,12 @@ def _execution(device: str, workers: int | None, lanes: int | None, data_root: P
     return Execution(data_root, s.device_of(device), count, resume=True, lanes=lanes)
 
 
-def _repeat(note: "Note", scale: "Scale", folder: Path, execution: Any, quiet: bool) -> "Runs":
+def _repeat(specs: "Mapping[str, Spec]", folder: Path, execution: Any, quiet: bool) -> "Runs":
     from fedshot.cli.progress import Progressing
     from fedshot.experiment import run_all
     from fedshot.notes.note import Repeated, folder_of
     from fedshot.store import RunFolder
 
-    specs = note.runs(scale)
     folders = {label: folder_of(folder, label) for label in specs}
     with Progressing(list(specs), quiet) as watch:
         outcomes = run_all([(specs[label], folders[label]) for label in specs], execution, watch)
@@ -83,11 +103,12 @@ def _repeat(note: "Note", scale: "Scale", folder: Path, execution: Any, quiet: b
     return found
 
 
-def _as_json(note: "Note", scale: "Scale", runs: "Runs") -> dict[str, Any]:
+def _as_json(note: "Note", scale: "Scale", habits: "Habits", runs: "Runs") -> dict[str, Any]:
     return {
         "note": note.name,
         "setting": note.setting,
         "scale": scale,
+        "habits": habits,
         "tables": [asdict(table) for table in note.tables(runs)],
         "phenomena": [asdict(seen) for seen in note.phenomena(runs)],
         "findings": _findings(runs),
@@ -95,13 +116,14 @@ def _as_json(note: "Note", scale: "Scale", runs: "Runs") -> dict[str, Any]:
     }
 
 
-def _show(note: "Note", scale: "Scale", runs: "Runs") -> None:
+def _show(note: "Note", scale: "Scale", habits: "Habits", runs: "Runs") -> None:
     from rich.console import Console
     from rich.text import Text
 
     console = Console()
     console.print(note.title, style="bold")
-    console.print(f"the note: {note.setting}; here: scale {scale}", style="dim", markup=False, highlight=False)
+    here = f"scale {scale}, {habits} habits of training"
+    console.print(f"the note: {note.setting}; here: {here}", style="dim", markup=False, highlight=False)
     for table in note.tables(runs):
         console.print()
         console.print(table.title, style="italic", markup=False, highlight=False)

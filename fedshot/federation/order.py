@@ -62,6 +62,7 @@ class Order(BaseModel):
             norm=self.spec.norm,
             seed=self.spec.seed,
             augmentation=self.spec.augmentation,
+            normalisation=self.spec.normalisation,
         )
 
 

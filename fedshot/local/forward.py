@@ -13,17 +13,21 @@ from fedshot.task import Task, channels
 def inputs_of(images: Tensor, draws: Tensor, plain: bool, task: Task, fused: bool = False) -> Tensor:
     """What an encoder reads of B images: V augmented views of each, then perhaps the images as they are; normalised.
 
+    As the task says: the views are made of pixels, or of images that are normalised before their views are once more.
+
     Args:
         images: (B, channels, H, W) uint8.
         draws: for V*B views.
     """
-    if fused and task.augmentation == "natural" and images.shape[1] == 3:
+    twice = task.normalisation == "twice" and task.augmentation == "natural"
+    if fused and task.augmentation == "natural" and images.shape[1] == 3 and not twice:
         from fedshot.kernels.views import natural_inputs
 
         inputs = natural_inputs(images, draws, channels(task.mean, images.device), channels(task.std, images.device))
     else:
-        views = draws.shape[1] // len(images)
-        inputs = task.normalise(view(images.repeat(views, 1, 1, 1), draws, task.augmentation))
+        shown = task.prepare(images) if twice else images
+        repeated = shown.repeat(draws.shape[1] // len(images), 1, 1, 1)
+        inputs = task.normalise(view(repeated, draws, "natural_of_normalised" if twice else task.augmentation))
     return torch.cat([inputs, task.prepare(images)]) if plain else inputs
 
 

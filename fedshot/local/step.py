@@ -133,11 +133,23 @@ class Training:
         images, labels = self.images[batch], self.labels[batch]
         if views.turned:
             images, labels = turn_at_random(images, labels, client.model.get_buffer("shares"), self.draws)
-        draws = draw(views.augmented * size, client.task.augmentation, self.draws)
-        inputs = inputs_of(images, draws, views.plain, client.task, self.fused)
+        inputs = inputs_of(images, self.drawn(size), views.plain, client.task, self.fused)
         features = encode(client.model.encoder, inputs, self.spec.precision or "fp32", self.fused, self.half)
         targets = None if self.targets is None else self.targets[batch]
         return Step.of(client.model, features, labels, views.augmented, self.progress, targets)
+
+    def drawn(self, size: int) -> Tensor:
+        """What the views of the next images are made of: draws of each, or of each view of the whole batch."""
+        recipe, views = self.client.task.augmentation, self.views.augmented
+        if self.spec.draws == "sample":
+            return draw(views * size, recipe, self.draws)
+        return draw(views, recipe, self.draws)[:, :, None].expand(-1, -1, size).flatten(1)  # all of view 1 first
+
+    @torch.no_grad()
+    def forget_momentum(self) -> None:
+        """Lets the optimiser begin anew; the schedule goes on."""
+        if memory := [tensor for state in self.optimiser.state.values() for tensor in state.values()]:
+            torch._foreach_zero_(memory)
 
     @torch.no_grad()
     def adopt(self, client: Client, objective: Objective, views: Views, spec: Spec) -> bool:
@@ -155,8 +167,7 @@ class Training:
             return False
         pairs += [(self.images[:samples], client.train.images), (self.labels[:samples], client.train.labels)]
         overwrite(pairs)
-        if memory := [tensor for state in self.optimiser.state.values() for tensor in state.values()]:
-            torch._foreach_zero_(memory)
+        self.forget_momentum()
         self.client, self.spec = replace(client, model=self.client.model), spec
         self._begin()
         return True

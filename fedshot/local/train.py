@@ -184,6 +184,8 @@ def steps(
         stretch = range(epoch + 1, 1 + min(epoch + training.epochs_ahead, *(each for each in points if each > epoch)))
         training.shuffle(len(stretch))
         for epoch in stretch:
+            if spec.momentum_epochs and epoch > 1 and (epoch - 1) % spec.momentum_epochs == 0:
+                training.forget_momentum()
             for size, compared, last in _kinds_of_steps(training, epoch):
                 bench.do((size, compared, last), training, partial(training.advance, size, compared, last))
                 yield True

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedshot.errors import unknown
 
-Recipe = Literal["natural", "characters", "none"]
+Recipe = Literal["natural", "natural_of_normalised", "characters", "none"]
 
 
 def augment(images: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
@@ -64,11 +64,38 @@ def natural(images: Tensor, draws: Tensor) -> Tensor:
     that does not fit the image is clamped to it instead of drawn again; the colour operations come in the order named
     here instead of a random one.
     """
-    jitter = (2 * draws[6:10] - 1) * (draws[5] < 0.8)  # (4, B) in [-1, 1], 0 where the sample keeps its colours
-    pixels = crop(images / 255, draw_boxes(draws[:4], *images.shape[2:]), draws[4] < 0.5)
+    return _coloured(_cut(images / 255, draws), draws)
+
+
+def natural_of_normalised(pixels: Tensor, draws: Tensor) -> Tensor:
+    """The same recipe on images that are normalised already, as published code has it for CIFAR-100 and SVHN.
+
+    Args:
+        pixels: of zero mean and unit deviation, (B, channels, H, W).
+        draws: those of `natural`, (11, B).
+
+    Every colour operation clamps to [0, 1]: what is darker than the mean becomes 0 in the four samples of five whose
+    colours are jittered, what is brighter than mean and deviation together becomes 1.
+    """
+    pixels = _cut(pixels, draws)
+    kept = torch.where(_each(draws[10] < 0.2), grey(pixels), pixels) if pixels.shape[1] == 3 else pixels
+    return torch.where(_each(_jittered(draws)), _coloured(pixels, draws), kept)
+
+
+def _cut(pixels: Tensor, draws: Tensor) -> Tensor:
+    return crop(pixels, draw_boxes(draws[:4], *pixels.shape[2:]), draws[4] < 0.5)
+
+
+def _jittered(draws: Tensor) -> Tensor:
+    """Whether a sample's colours are changed, (B,)."""
+    return draws[5] < 0.8
+
+
+def _coloured(pixels: Tensor, draws: Tensor) -> Tensor:
+    jitter = (2 * draws[6:10] - 1) * _jittered(draws)  # (4, B) in [-1, 1], 0 where the sample keeps its colours
     pixels = adjust_brightness(pixels, 1 + 0.4 * jitter[0])
     pixels = adjust_contrast(pixels, 1 + 0.4 * jitter[1])
-    if images.shape[1] != 3:
+    if pixels.shape[1] != 3:
         return pixels
     pixels = adjust_saturation(pixels, 1 + 0.4 * jitter[2])
     pixels = shift_hue(pixels, 0.1 * jitter[3])
@@ -151,7 +178,7 @@ def place(pixels: Tensor, angle: Tensor, scale: Tensor, shift: Tensor) -> Tensor
 
 def adjust_brightness(pixels: Tensor, factor: Tensor) -> Tensor:
     """Multiply each image by its factor (B,)."""
-    return (pixels * factor.view(-1, 1, 1, 1)).clamp_(0, 1)
+    return (pixels * _each(factor)).clamp_(0, 1)
 
 
 def adjust_contrast(pixels: Tensor, factor: Tensor) -> Tensor:
@@ -192,8 +219,13 @@ def grey(pixels: Tensor) -> Tensor:
 
 
 def _blend(pixels: Tensor, other: Tensor, factor: Tensor) -> Tensor:
-    factor = factor.view(-1, 1, 1, 1)
+    factor = _each(factor)
     return (pixels * factor).add_(other * (1 - factor)).clamp_(0, 1)
+
+
+def _each(values: Tensor) -> Tensor:
+    """One value for each image, (B, 1, 1, 1)."""
+    return values.view(-1, 1, 1, 1)
 
 
 def _centres(length: int, like: Tensor) -> Tensor:
@@ -209,6 +241,7 @@ def _sample(pixels: Tensor, x: Tensor, y: Tensor, outside: str) -> Tensor:
 
 RECIPES: dict[str, tuple[int, Callable[[Tensor, Tensor], Tensor]]] = {  # draws a sample, and what is made of them
     "natural": (11, natural),
+    "natural_of_normalised": (11, natural_of_normalised),
     "characters": (6, characters),
     "none": (0, lambda images, draws: images / 255),
 }

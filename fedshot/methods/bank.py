@@ -59,7 +59,7 @@ class PublicBank:
         task, public = opening.task, _public(opening.task)
         device = public.data.labels.device
         seed = stream_seed(task.seed, "teacher") % 2**31  # the teacher starts from weights of its own
-        school = Task(public.classes, task.shape, task.mean, task.std, task.encoder, task.norm, seed, task.augmentation)
+        school = replace(task, classes=public.classes, seed=seed, public=None)
         terms, views = ((CLASSIFICATION,), Views(1)) if self.augmented else ((PLAIN_CLASSIFICATION,), Views(0, True))
         blank = build(school, LinearHead).to(device)
         try:

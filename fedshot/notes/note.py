@@ -13,6 +13,7 @@ from fedshot.spec import Spec, make_spec
 from fedshot.store import RunFolder
 
 Scale = Literal["tiny", "small", "full"]
+Habits = Literal["sound", "coupled", "published"]
 Rows = Sequence[Mapping[str, Any]]  # telemetry of one client, one row an epoch
 
 
@@ -62,25 +63,49 @@ class Seen:
 
 @dataclass(frozen=True)
 class Note:
-    """One note. `runs` gives the specs of a scale by label; `tables` sets the note's figures beside ours."""
+    """One note. `sound` gives the specs of a scale by label; `tables` sets the note's figures beside ours."""
 
     name: str
     title: str
     setting: str  # of the note itself
-    runs: Callable[[Scale], dict[str, Spec]]
+    sound: Callable[[Scale], dict[str, Spec]]
     tables: Callable[[Runs], list[Table]]
     phenomena: Callable[[Runs], list[Seen]]
+    round_epochs: int = 1  # after which the note's code begins its momentum anew
+    normalisation: Literal["views", "twice"] = "views"  # as its code has it
+    drawn_by_sample: tuple[str, ...] = ()  # beginnings of the labels of runs whose code drew views for each image
+
+    def runs(self, scale: Scale, habits: Habits | None = None) -> dict[str, Spec]:
+        """The specs of a scale by label, trained with some habits; with the usual ones of the scale if not given."""
+        chosen = habits or usual_habits(scale)
+        return {label: self._with(chosen, label, spec) for label, spec in self.sound(scale).items()}
+
+    def _with(self, habits: Habits, label: str, spec: Spec) -> Spec:
+        if habits == "sound":
+            return spec
+        changes: dict[str, Any] = {"clip_scope": "joint"}
+        if habits == "published":
+            changes["draws"] = "sample" if label.startswith(self.drawn_by_sample) else "batch"
+            changes["momentum_epochs"] = self.round_epochs
+            # the recipe of digits has no colours to jitter
+            changes["normalisation"] = "views" if spec.data.startswith("digits") else self.normalisation
+        return make_spec(**{**spec.model_dump(), **changes})
+
+
+def usual_habits(scale: Scale) -> Habits:
+    """How a scale trains if nothing else is said: at full scale gradients are clipped by one norm, as in the notes."""
+    return "coupled" if scale == "full" else "sound"
 
 
 def specs_at(scale: Scale, full: Mapping[str, Any], methods: Mapping[str, str], small_data: str) -> dict[str, Spec]:
     """The same methods at a scale.
 
     tiny: two alike clients of 450 digits, 30 epochs. small: a part of the note's data set, the small network, five
-    clients, α = 0.05, 30 epochs. full: the note's own setting, gradients clipped jointly as its code does.
+    clients, α = 0.05, 30 epochs. full: the note's own setting.
     """
     tiny = {"data": "digits:images=900", "clients": 2, "recipe": "iid", "epochs": 30, "batch_size": 32}
     small = {"data": small_data, "clients": 5, "alpha": 0.05, "epochs": 30, "batch_size": 32, "encoder": "cnn"}
-    settings = {"tiny": tiny, "small": small, "full": {**full, "clip_scope": "joint"}}[scale]
+    settings = {"tiny": tiny, "small": small, "full": full}[scale]
     shared: dict[str, Any] = {"evaluate_at": tuple(range(5, settings["epochs"] + 1, 5)), **settings, "seed": 1}
     references = {label: parse_reference(text) for label, text in methods.items()}
     return {label: make_spec(method=name, options=options, **shared) for label, (name, options) in references.items()}

@@ -19,7 +19,7 @@ GUESSING = 2.0  # times the accuracy of a guess, beyond which something was lear
 SETTINGS: Mapping[Scale, dict[str, Any]] = {
     "tiny": {"data": "digits", "epochs": 2 * EPOCHS, "batch_size": 32},
     "small": {"data": "cifar10:images=5000", "epochs": 3 * EPOCHS, "batch_size": 32, "encoder": "cnn"},
-    "full": {"data": "cifar10", "epochs": 6 * EPOCHS, "encoder": "resnet18", "clip_scope": "joint"},
+    "full": {"data": "cifar10", "epochs": 6 * EPOCHS, "encoder": "resnet18"},
 }
 
 
@@ -98,4 +98,5 @@ PUBLIC_FEATURE_BANK = Note(
     runs,
     tables,
     phenomena,
+    round_epochs=EPOCHS,
 )

@@ -67,4 +67,5 @@ SVHN_EXPLOSION = Note(
     runs,
     tables,
     phenomena,
+    normalisation="twice",
 )

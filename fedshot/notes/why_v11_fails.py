@@ -86,4 +86,6 @@ WHY_V11_FAILS = Note(
     runs,
     tables,
     phenomena,
+    round_epochs=10,
+    normalisation="twice",
 )

@@ -44,6 +44,8 @@ def check_privacy(spec: Spec, method: Method, fusion: Fusion) -> None:
             f"dp_noise: {spec.method} shows classes equally often, but the guarantee needs every image to be drawn "
             "with the same probability: choose another method, e.g. fedavg, or its form without balanced sampling"
         )
+    if spec.draws == "batch":
+        raise UserError("dp_noise: every image is drawn for itself, and so are its views: leave --set draws=batch out")
     if spec.precision == "bf16":
         raise UserError("dp_noise: gradients of single images are computed in fp32: add --set precision=fp32")
 

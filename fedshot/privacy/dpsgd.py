@@ -15,7 +15,6 @@ from fedshot.local.objective import Objective
 from fedshot.local.optimise import set_rates
 from fedshot.local.step import Training
 from fedshot.local.train import Bench
-from fedshot.local.views import draw
 from fedshot.method import Client, Views
 from fedshot.models import Classifier
 from fedshot.models.turned import turn_at_random
@@ -93,8 +92,7 @@ class PrivateTraining(Training):
         images, labels = self.images[chosen], self.labels[chosen]
         if views.turned:
             images, labels = turn_at_random(images, labels, client.model.get_buffer("shares"), self.draws)
-        draws = draw(views.augmented * len(chosen), client.task.augmentation, self.draws)
-        inputs = inputs_of(images, draws, views.plain, client.task)
+        inputs = inputs_of(images, self.drawn(len(chosen)), views.plain, client.task)
         by_image = inputs.contiguous().view(-1, len(chosen), *inputs.shape[1:])  # (V, B, …)
 
         def of_one(parameters: dict[str, Tensor], seen: Tensor, label: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:

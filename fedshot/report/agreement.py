@@ -13,7 +13,10 @@ MOST_NAMED = 5  # runs that share a value and are still named one by one
 
 _FURTHER = (
     "norm",
+    "draws",
+    "normalisation",
     "momentum",
+    "momentum_epochs",
     "warmup",
     "clip",
     "clip_scope",

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedshot.errors import UserError
-from fedshot.notes.note import Scale, Seen, Table
+from fedshot.notes.note import Habits, Scale, Seen, Table, usual_habits
 from fedshot.spec import first_problem
 from fedshot.study.sheet import Sheet, as_markdown
 
@@ -21,6 +21,7 @@ class KeptNote(BaseModel):
     note: str
     setting: str  # of the note itself
     scale: Scale
+    habits: Habits | None = None  # None in files of before there was a choice: the usual ones of the scale
     tables: tuple[Table, ...]
     phenomena: tuple[Seen, ...]
     findings: dict[str, tuple[str, ...]]  # by run
@@ -45,7 +46,9 @@ def note_in_markdown(kept: KeptNote) -> str:
     )
     found = [f"- {label}: {title}" for label, titles in kept.findings.items() for title in titles]
     parts.append("\n".join(["found by the lab itself:\n", *found]) if found else "")
-    parts.append(f"The note: {kept.setting}. Here: `fedshot reproduce {kept.note} --scale {kept.scale}`, one seed.")
+    asked = f" --habits {kept.habits}" if kept.habits not in (None, usual_habits(kept.scale)) else ""
+    command = f"fedshot reproduce {kept.note} --scale {kept.scale}{asked}"
+    parts.append(f"The note: {kept.setting}. Here: `{command}`.")
     return "\n\n".join(filter(None, parts))
 
 

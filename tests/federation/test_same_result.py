@@ -33,6 +33,7 @@ def exported(spec: Spec, folder: Path) -> list[Site]:
     [
         ("fafi", {}),
         ("fafi", {"validation": 0.1, "upload_precision": "int8"}),
+        ("fafi", {"draws": "batch", "normalisation": "twice", "augmentation": "natural", "momentum_epochs": 1}),
         ("two_stage_bank", {"public": "0.1"}),
         ("split_announced", {"validation": 0.1}),
     ],

@@ -218,6 +218,24 @@ def test_the_stated_parts_of_natural_views_are_grey_mirrored_and_untouched_in_co
     assert same_colours.float().mean() == pytest.approx(0.2, abs=0.03)
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_of_normalised_pixels_jitter_keeps_what_lies_in_the_unit_interval(channels: int) -> None:
+    """Factors of 1, which torchvision clamps all the same; images that are not jittered keep all, grey or not."""
+    pixels = 2 * torch.randn(4, channels, 9, 9, generator=generator())
+    draws = torch.full((11, 4), 0.5)
+    draws[5] = torch.tensor([0.1, 0.1, 0.9, 0.9])  # jittered below 0.8
+    draws[10] = torch.tensor([0.5, 0.1, 0.5, 0.1])  # grey below 0.2
+    cut = views.crop(pixels, views.draw_boxes(draws[:4], 9, 9), draws[4] < 0.5)
+    luma = (torch.tensor([0.2989, 0.587, 0.114]).view(3, 1, 1) * cut).sum(1, keepdim=True) if channels == 3 else cut
+    seen = views.natural_of_normalised(pixels, draws)
+    torch.testing.assert_close(seen[0], cut[0].clamp(0, 1), rtol=0, atol=2e-6)
+    assert (seen[0] == 0).float().mean() > 0.3
+    assert torch.equal(seen[2], cut[2]) and seen[2].min() < -1
+    torch.testing.assert_close(seen[3], luma[3].expand_as(seen[3]))
+    if channels == 3:
+        assert (seen[1].amax(0) - seen[1].amin(0)).max() < 1e-6 and seen[1].min() >= 0
+
+
 def test_characters_are_never_mirrored() -> None:
     corner = torch.zeros(1, 16, 16, dtype=torch.uint8)
     corner[0, 2:7, 2:7] = 255

@@ -225,6 +225,7 @@ def test_more_noise_costs_less_privacy_and_more_steps_cost_more() -> None:
         ({"fusion": "features:prototypes=reliability", "validation": 0.1}, "needs the accuracy on held-out images"),
         ({"method": "balanced_contrast"}, "shows classes equally often"),
         ({"precision": "bf16"}, "in fp32"),
+        ({"draws": "batch"}, "every image is drawn for itself"),
         ({"dp_noise": None, "counts": "exact", "dp_clip": 0.5}, "dp_clip does nothing without noise"),
         ({"dp_noise": None, "counts": "withheld", "noise_source": "system"}, "noise_source does nothing without noise"),
     ],
