@@ -48,6 +48,12 @@ class Task:
         pixels = images.float() / 255
         return channels_last(pixels) if self.normalisation == "views" else self.normalise(pixels)
 
+    def pixels(self, prepared: Tensor) -> Tensor:
+        """The pixels in [0, 1] that prepared images were made of."""
+        if self.normalisation != "views":
+            prepared = prepared * channels(self.std, prepared.device) + channels(self.mean, prepared.device)
+        return prepared.clamp(0, 1)
+
 
 @lru_cache(maxsize=64)
 def channels(values: tuple[float, ...], device: torch.device) -> Tensor:

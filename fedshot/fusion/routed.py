@@ -14,7 +14,7 @@ from fedshot.models.common import CommonFeatures
 from fedshot.options import NotNegative
 from fedshot.sections import by_turn
 from fedshot.symmetric import unpack_lower, unpack_symmetric
-from fedshot.task import Task, channels
+from fedshot.task import Task
 
 _TINY = 1e-12  # keeps the logarithm of a probability finite
 _ALONE = 0.5  # how sure common features are where nobody else is asked
@@ -180,8 +180,7 @@ class _Look(nn.Module):
         self._features, self._task = features, task
 
     def forward(self, prepared: Tensor) -> Tensor:
-        mean, std = (channels(values, prepared.device) for values in (self._task.mean, self._task.std))
-        return self._features((prepared * std + mean).clamp(0, 1))
+        return self._features(self._task.pixels(prepared))
 
 
 def _look(members: Sequence[Member], task: Task) -> _Look:

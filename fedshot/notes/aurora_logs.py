@@ -20,8 +20,11 @@ FULL = told_setting("cifar100", 10 * ROUNDS, range(10, 10 * ROUNDS + 1, 10))
 
 def runs(scale: Scale) -> dict[str, Spec]:
     found = specs_at(scale, FULL, METHODS, "cifar100:images=5000")
+    less = {"data": "digits:images=450"} if scale == "tiny" else {}  # nine runs
     return {
-        _label(name, seed): spec.model_copy(update={"seed": seed}) for name, spec in found.items() for seed in SEEDS
+        _label(name, seed): spec.model_copy(update={"seed": seed, **less})
+        for name, spec in found.items()
+        for seed in SEEDS
     }
 
 

@@ -143,6 +143,21 @@ def test_clients_that_overlap(trained: Callable[..., Path], find: Callable) -> N
     assert "--recipe dirichlet" in finding.remedies[0]
 
 
+def test_habits_of_published_code(alone: Callable[..., Run], find: Callable) -> None:
+    finding = find(alone("fafi", 2, draws="batch", momentum_epochs=1, normalisation="views"), "published_habits")
+    assert finding.severity == "severe"
+    for told in ("one draw of views", "anew after 1 epoch", "test images are not"):
+        assert told in finding.title
+    assert [(fact.name, fact.text) for fact in finding.facts] == [
+        ("normalisation", "views"),
+        ("draws", "batch"),
+        ("momentum_epochs", "1"),
+    ]
+    assert not any(word in finding.remedies[0] for word in ("draws", "momentum_epochs", "normalisation"))
+    mild = find(alone("fafi", 2, draws="batch"), "published_habits")
+    assert mild.severity == "warning" and len(mild.facts) == 1
+
+
 @pytest.fixture(scope="module")
 def gap(divided: Callable, trained: Callable[..., Path]) -> Run:
     """Nobody holds class 9, one client has two images, one has a single one, and the rule reads the test images."""

@@ -61,6 +61,7 @@ def test_the_command_ends_with_tables_phenomena_and_findings(name: str, shown: d
         "why-v11-fails": "λ",
         "svhn-explosion": "λ",
         "improving-fafi": "",
+        "aurora-logs": "acted as weight decay",
     }[name] in titles
 
 
@@ -84,6 +85,11 @@ def test_a_stage_of_contrast_alone_teaches_nothing_and_recurs(repeated: dict[str
     assert guesses.holds and recurs.holds, (guesses, recurs)
 
 
+def test_lambda_of_v14_falls_alike_with_every_seed(repeated: dict[str, Runs]) -> None:
+    *_, falls, alike = note_of("aurora-logs").phenomena(repeated["aurora-logs"])
+    assert falls.holds and alike.holds, (falls, alike)
+
+
 def test_a_client_fills_its_memory_bank_with_false_negatives(repeated: dict[str, Runs]) -> None:
     _, false_negatives, one_exchange, _ = note_of("improving-fafi").phenomena(repeated["improving-fafi"])
     assert false_negatives.holds and one_exchange.holds, (false_negatives, one_exchange)
@@ -99,6 +105,7 @@ def test_tables_set_both_figures_side_by_side(name: str, repeated: dict[str, Run
         "why-v11-fails": "342.8 / 380.2",
         "svhn-explosion": "4,147,315.4",
         "improving-fafi": "does harm",
+        "aurora-logs": "46.73",
     }
     assert any(told[name] in row for table in NOTES[name].tables(repeated[name]) for row in table.rows)
 
@@ -126,6 +133,46 @@ def test_the_bank_s_full_scale_is_the_note_s_setting() -> None:
     }
     assert {(s.data, s.epochs, s.evaluate_at, s.public) for s in specs.values()} == {
         ("cifar10", 30, (1, 5, 10, 15, 30), "0.1")
+    }
+
+
+@pytest.mark.parametrize("name", NOTES)
+def test_habits_change_the_training_and_nothing_else(name: str) -> None:
+    """Coupled: one norm. Published: also one draw a batch, momentum anew every round, normalised as that code does."""
+    note = NOTES[name]
+    sound, coupled, published = (note.runs("small", habits) for habits in ("sound", "coupled", "published"))
+    rounds, normalisation = {
+        "public-feature-bank": (5, "views"),
+        "why-v10-fails": (1, "views"),
+        "why-v11-fails": (10, "twice"),
+        "svhn-explosion": (1, "twice"),
+        "improving-fafi": (1, "views"),
+        "aurora-logs": (10, "views"),
+    }[name]
+    for label, spec in sound.items():
+        habits = {"clip_scope": "joint"}
+        assert (spec.clip_scope, spec.draws, spec.momentum_epochs, spec.normalisation) == (
+            *("group", "sample", None, "alike"),
+        )
+        assert coupled[label] == spec.model_copy(update=habits)
+        by_sample = name == "aurora-logs" and not label.startswith("V14")
+        habits |= {"draws": "sample" if by_sample else "batch", "normalisation": normalisation}
+        assert published[label] == spec.model_copy(update={**habits, "momentum_epochs": rounds})
+    assert note.runs("small") == sound and note.runs("full") == note.runs("full", "coupled") != note.runs(
+        "full", "sound"
+    )
+    assert {spec.normalisation for spec in note.runs("tiny", "published").values()} == {"views"}
+
+
+def test_the_logs_full_scale_is_their_setting() -> None:
+    specs = note_of("aurora-logs").runs("full", "published")
+    assert len(specs) == 9 and {s.seed for s in specs.values()} == {42, 114514, 350234}
+    assert {(s.data, s.epochs, s.encoder, s.alpha) for s in specs.values()} == {("cifar100", 100, "resnet18", 0.05)}
+    weights = {name.split()[0]: (s.method, s.options) for name, s in specs.items()}
+    assert weights == {
+        "V4": ("fafi", {}),
+        "V7": ("etf", {"weight": "20"}),
+        "V14": ("aurora", {"start.maximum": "20"}),
     }
 
 
