@@ -59,6 +59,21 @@ def test_every_method_is_captured_and_comes_out_the_same(method: str, quick: Qui
     assert largest_difference(fast, start) > 4e-2  # so that the bound above says something
 
 
+@pytest.mark.parametrize(
+    "habit",
+    [{"draws": "batch"}, {"normalisation": "twice"}, {"momentum_epochs": 1}],
+    ids=lambda habit: next(iter(habit)),
+)
+def test_habits_of_published_code_come_out_the_same(habit: dict[str, Any], quick: Quick, tmp_path: Path) -> None:
+    spec = quick("fafi", epochs=4, precision="fp32", lr=0.01, augmentation="natural", **habit)
+    record, fast = uploads(spec, tmp_path / "fast", lanes=3)
+    assert [client.not_captured for client in record.clients] == [None] * 3
+    _, plain = uploads(spec, tmp_path / "plain", lanes=1, captured=False, fused=False)
+    assert largest_difference(fast, plain) < 2e-2
+    _, without = uploads(quick("fafi", epochs=4, precision="fp32", lr=0.01, augmentation="natural"), tmp_path / "sound")
+    assert largest_difference(fast, without) > 4e-2  # so that the bound above says something
+
+
 def test_lanes_do_not_touch_each_other(quick: Quick, tmp_path: Path) -> None:
     spec = quick("aurora", epochs=5, precision="fp32", lr=1e-3)
     _, one = uploads(spec, tmp_path / "one", lanes=1)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -349,6 +350,16 @@ def test_a_look_sees_the_pixels_whatever_the_size_of_a_group(
         torch.testing.assert_close(found, seen, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(torch.cat([o.logits for o in said], 1), whole.logits, rtol=1e-4, atol=1e-4)
     assert outputs_of([], images).seen is None
+
+
+@pytest.mark.parametrize("normalisation", ["alike", "views", "twice"])
+def test_a_look_sees_the_pixels_whatever_the_normalisation(
+    normalisation: Any, members: list[Member], seen: Tensor, digits: Dataset, of_characters: Task
+) -> None:
+    task = replace(of_characters, normalisation=normalisation)
+    look = make_fusion("common").fuse(members, task).look
+    assert look is not None
+    torch.testing.assert_close(look(task.prepare(digits.test.images[:40])), seen, rtol=1e-3, atol=1e-3)
 
 
 def test_rules_say_what_they_need() -> None:
