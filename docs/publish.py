@@ -20,7 +20,7 @@ from fedshot.report.across import across, against
 from fedshot.report.comparison import Runs, as_markdown, comparison
 from fedshot.report.gather import Gathered, gather
 from fedshot.report.leaderboard import leaderboard
-from fedshot.report.note import note_in_markdown, read_note
+from fedshot.report.note import note_in_markdown, read_note, side_by_side
 from fedshot.study import sheet
 from fedshot.study.statistics import percent, summarise
 
@@ -33,7 +33,7 @@ class TableEntry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     page: str
-    kind: Literal["comparison", "grid", "differences", "leaderboard", "note"]
+    kind: Literal["comparison", "grid", "differences", "leaderboard", "note", "habits"]
     sources: tuple[str, ...] = Field(alias="from", min_length=1)
     where: str | None = None
     against: str | None = None
@@ -127,6 +127,7 @@ KINDS: Mapping[str, Callable[[TableEntry, Path], str]] = {
     ),
     "leaderboard": lambda entry, folder: leaderboard(gathered(entry, folder).records.values()),
     "note": lambda entry, folder: "\n\n".join(note_in_markdown(read_note(file)) for file in files(entry, folder)),
+    "habits": lambda entry, folder: side_by_side([read_note(file) for file in files(entry, folder)]),
 }
 
 

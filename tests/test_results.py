@@ -10,9 +10,10 @@ import pytest
 
 from fedshot.errors import UserError
 from fedshot.methods import METHODS
+from fedshot.notes.note import Table
 from fedshot.record import Record
 from fedshot.report.collection import read_collection
-from fedshot.report.note import KeptNote, note_in_markdown, read_note
+from fedshot.report.note import KeptNote, note_in_markdown, read_note, side_by_side
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
@@ -78,7 +79,7 @@ def test_the_page_of_results_explains_every_file() -> None:
 @pytest.mark.parametrize("file", NOTES, ids=lambda file: file.stem)
 def test_every_note_is_one_that_was_printed(file: Path) -> None:
     note = read_note(file)
-    assert file.stem == f"{note.note}-{note.scale}"
+    assert file.stem == note.name
     assert not any(Path(folder).is_absolute() for folder in note.runs.values()), "of one machine"
 
 
@@ -102,6 +103,38 @@ def test_a_note_says_what_was_not_seen() -> None:
         "- V10: severe: it did not",
     ):
         assert said in text
+
+
+def kept_note(habits: str, reached: str, holds: bool, **changes: object) -> KeptNote:
+    return KeptNote.model_validate(
+        {
+            "note": "why-v10-fails",
+            "setting": "as told",
+            "scale": "small",
+            "habits": habits,
+            "tables": [{"title": "accuracy", "columns": ["method", "note", "here"], "rows": [["V7", "58.8", reached]]}],
+            "phenomena": [{"claim": "it grows", "measured": f"to {reached}", "holds": holds}],
+            "findings": {},
+            "runs": {},
+            **changes,
+        }
+    )
+
+
+def test_habits_of_a_note_stand_side_by_side() -> None:
+    text = side_by_side([kept_note("sound", "61.0", True), kept_note("published", "40.0", False)])
+    for said in (
+        "| method | note | here, sound | here, published |",
+        "| V7 | 58.8 | 61.0 | 40.0 |",
+        "- it grows: sound seen, to 61.0; published **not seen**, to 40.0",
+        "`fedshot reproduce why-v10-fails --scale small`, `fedshot reproduce why-v10-fails --scale small "
+        "--habits published`",
+    ):
+        assert said in text, said
+    with pytest.raises(UserError, match="are not one note at one scale"):
+        side_by_side([kept_note("sound", "1", True), kept_note("sound", "1", True, scale="tiny")])
+    with pytest.raises(UserError, match="do not have the same rows"):
+        side_by_side([kept_note("sound", "1", True), kept_note("sound", "1", True, tables=[Table("t", ("a",), ())])])
 
 
 def test_a_changed_record_or_page_or_catalogue_is_noticed(publish: ModuleType, tmp_path: Path) -> None:

@@ -65,12 +65,11 @@ def reproduce(
     Runs that are finished are kept: the same command goes on where it was interrupted.
     """
     from fedshot.notes import note_of
-    from fedshot.notes.note import usual_habits
+    from fedshot.notes.note import called, usual_habits
 
     chosen = note_of(note)
     trained = habits or usual_habits(scale)
-    name = "-".join([chosen.name, scale, *([trained] if trained != usual_habits(scale) else [])])
-    folder = out or Path("runs/reproduce") / name
+    folder = out or Path("runs/reproduce") / called(chosen.name, scale, trained)
     runs = _repeat(chosen.runs(scale, trained), folder, _execution(device, workers, lanes, data_root), json)
     if json:
         typer.echo(json_module.dumps(_as_json(chosen, scale, trained, runs), indent=1))

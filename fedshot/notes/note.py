@@ -97,6 +97,15 @@ def usual_habits(scale: Scale) -> Habits:
     return "coupled" if scale == "full" else "sound"
 
 
+def called(note: str, scale: Scale, habits: Habits) -> str:
+    """What a note that was run again is called: by habits only where they are not the usual ones of the scale.
+
+    >>> called("why-v10-fails", "full", "coupled"), called("why-v10-fails", "small", "published")
+    ('why-v10-fails-full', 'why-v10-fails-small-published')
+    """
+    return "-".join([note, scale, *([habits] if habits != usual_habits(scale) else [])])
+
+
 def specs_at(scale: Scale, full: Mapping[str, Any], methods: Mapping[str, str], small_data: str) -> dict[str, Spec]:
     """The same methods at a scale.
 
