@@ -146,7 +146,7 @@ def test_clients_that_overlap(trained: Callable[..., Path], find: Callable) -> N
 def test_habits_of_published_code(alone: Callable[..., Run], find: Callable) -> None:
     finding = find(alone("fafi", 2, draws="batch", momentum_epochs=1, normalisation="views"), "published_habits")
     assert finding.severity == "severe"
-    for told in ("one draw of views", "anew after 1 epoch", "test images are not"):
+    for told in ("one draw of views", "anew every epoch", "test images are not"):
         assert told in finding.title
     assert [(fact.name, fact.text) for fact in finding.facts] == [
         ("normalisation", "views"),

@@ -3,7 +3,6 @@
 from fedshot.explain.commands import again
 from fedshot.explain.finding import Fact, Finding
 from fedshot.explain.run import Run
-from fedshot.report.wording import number_of
 from fedshot.spec import Spec
 
 
@@ -16,9 +15,7 @@ def published_habits(run: Run) -> list[Finding]:
             "twice": "augmented images are normalised twice, test images once",
         }.get(spec.normalisation),
         "draws": "one draw of views serves a whole batch" if spec.draws == "batch" else None,
-        "momentum_epochs": f"momentum begins anew after {number_of(spec.momentum_epochs, 'epoch')}"
-        if spec.momentum_epochs
-        else None,
+        "momentum_epochs": _anew(spec.momentum_epochs),
     }
     habits = {name: words for name, words in said.items() if words}
     if not habits:
@@ -30,10 +27,20 @@ def published_habits(run: Run) -> list[Finding]:
             "published_habits",
             "severe" if "normalisation" in habits else "warning",
             f"Trained with habits of published code: {'; '.join(habits.values())}.",
-            tuple(Fact(name, str(getattr(spec, name)), "", f"not {fields[name].default}") for name in habits),
+            tuple(Fact(name, str(getattr(spec, name)), "", _unusual(fields[name].default)) for name in habits),
             "Where test images pass through another normalisation than the images that the model learned from, "
             "the figure is that of a model on foreign images; views that a whole batch shares differ less from each "
             "other than views of each image; an optimiser that is made anew every round forgets where it was going.",
             (f"Train soundly, and compare: {again(sound, {})}",),
         )
     ]
+
+
+def _anew(epochs: int | None) -> str | None:
+    if epochs is None:
+        return None
+    return f"momentum begins anew every {'epoch' if epochs == 1 else f'{epochs} epochs'}"
+
+
+def _unusual(default: object) -> str:
+    return f"not {default}" if default else "given"
