@@ -8,6 +8,7 @@ from pathlib import Path
 from fedshot.errors import UserError
 from fedshot.experiment import finish_run
 from fedshot.local.work import one_thread
+from fedshot.own_rule import settled
 from fedshot.record import Record, read_record
 from fedshot.screen import Mode
 from fedshot.server import lacking_section, receive
@@ -56,6 +57,7 @@ def _whole_or_nothing(folder: Path) -> Iterator[None]:
 def _with_rule(spec: Spec, rule: str, data_root: Path | None, device: str) -> Setting:
     """The setting of the same clients with another rule."""
     asked = of_clients(spec).model_copy(update={"fusion": rule, "evaluate_at": (spec.epochs,)})
+    asked = settled(asked, replacing=True)
     setting = prepare(asked, data_root, device)
     if family_of(setting.spec) != family_of(asked):  # public images that the rule asks for would be taken from clients
         raise UserError(

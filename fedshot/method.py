@@ -62,7 +62,8 @@ class Method:
     as it is. In a method of two `phases` every client first announces how many images of each class it holds. What the
     server makes once and sends with the job is the `broadcast`; `public` says that it needs public images. `check`
     refuses a task for which the method cannot be, before anything is made. `settings` are fields of the spec that it
-    fills in where none is given.
+    fills in where none is given. Options named in `of_rule` are those of its own rule, under the same names, and
+    read by nothing else: clients are the same whatever they are.
     """
 
     name: str
@@ -77,3 +78,4 @@ class Method:
     check: Callable[[Task], object] = lambda task: None
     settings: Mapping[str, object] = field(default_factory=dict)
     largest_batch: int | None = None  # where none is given
+    of_rule: tuple[str, ...] = ()

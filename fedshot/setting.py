@@ -25,6 +25,7 @@ from fedshot.methods import canonical, factory_of
 from fedshot.models import ENCODERS, Classifier, default_encoder
 from fedshot.models.copies import copy_of
 from fedshot.options import bind, options_of, resolve
+from fedshot.own_rule import settled
 from fedshot.partition import Partition, hold_out
 from fedshot.partition.own import OWN
 from fedshot.privacy.check import check_objective, check_privacy
@@ -149,7 +150,7 @@ class Setting:
 
 def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> Setting:
     """Checks everything that can be wrong with a spec before a second is spent on training."""
-    method_name = canonical(spec.method)
+    spec, method_name = settled(spec), canonical(spec.method)
     factory = factory_of(method_name)
     options = resolve(factory, spec.options, f"method {method_name!r}")
     if hidden := sorted(options.keys() & Spec.model_fields.keys()):

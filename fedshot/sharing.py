@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from fedshot import __version__
 from fedshot.errors import UserError
+from fedshot.own_rule import options_of_rule
 from fedshot.setting import Setting
 from fedshot.spec import Spec
 from fedshot.store import RunFolder, read_spec, write_atomic
@@ -68,14 +69,15 @@ class Sharer:
 
 
 def family_of(spec: Spec) -> str:
-    """Equal for complete specs whose clients are the same: the hash of all but the rule.
+    """Equal for complete specs whose clients are the same: the hash of all but the rule, and options of a method's own.
 
     >>> one, other, third = (Spec(method="fafi", fusion=rule, seed=seed)
     ...                      for rule, seed in (("features", 1), ("logits:weights=uniform", 1), ("features", 2)))
     >>> family_of(one) == family_of(other), family_of(one) == family_of(third)
     (True, False)
     """
-    return of_clients(spec).model_copy(update={"fusion": None}).sha256
+    options = {key: value for key, value in spec.options.items() if key not in options_of_rule(spec.method)}
+    return of_clients(spec).model_copy(update={"fusion": None, "options": options}).sha256
 
 
 def of_clients(spec: Spec) -> Spec:

@@ -12,7 +12,9 @@ from fedshot.another_rule import keep_rule
 from fedshot.engines.job import Job, Watch
 from fedshot.errors import UserError
 from fedshot.experiment import Execution, finish_run, run, run_all
-from fedshot.fusion import make_fusion
+from fedshot.fusion import FUSIONS, make_fusion
+from fedshot.methods import METHODS
+from fedshot.options import options_of
 from fedshot.record import Record, read_record
 from fedshot.setting import prepare
 from fedshot.sharing import Sharer, family_of, takers
@@ -91,6 +93,45 @@ def test_only_runs_that_differ_in_the_rule_alone_are_one_family(quick: Quick) ->
     assert family_of(one) == family_of(quick("fafi", fusion="logits"))
     for change in ({"public": "0.1"}, {"validation": 0.1}, {"seed": 2}, {"evaluate_at": (2,)}, {"precision": "bf16"}):
         assert family_of(one) != family_of(quick("fafi", **change)), change
+
+
+RULED = {"recommended": {"sharpness": 0.5, "ridge": 1.0}, "distilled": {"student.passes": 1, "temperature": 2.0}}
+
+
+def test_options_of_a_method_s_own_rule_leave_its_clients_alone(quick: Quick, finished: FinishedRun) -> None:
+    """Every method that says so is shown to: other options, equal uploads, another result."""
+    assert RULED.keys() == {name for name, make in METHODS.items() if make().of_rule}
+    for name, options in RULED.items():
+        assert set(options) <= set(METHODS[name]().of_rule) == set(options_of(FUSIONS[METHODS[name]().fusion.name]))
+        one, other = (finished(quick(name, given, public="0.1", epochs=1, evaluate_at=())) for given in ({}, options))
+        assert family_of(one.record.spec) == family_of(other.record.spec)
+        assert one.uploads == other.uploads and one.record.result_sha256 != other.record.result_sha256
+
+
+def test_a_method_in_a_file_may_do_anything_with_its_options(quick: Quick, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from dataclasses import replace\n\nfrom fedshot.method import Method\nfrom fedshot.methods.recommended import "
+        "recommended\n\n\ndef own(sharpness: float = 1.5) -> Method:\n    return replace(recommended(), name='own')\n"
+    )
+    one, other = (prepare(quick(f"{tmp_path}/own.py", {"sharpness": value})).spec for value in (1.0, 2.0))
+    assert family_of(one) != family_of(other)
+
+
+def test_a_method_s_own_rule_with_other_options_is_kept_as_that_run(
+    quick: Quick, finished: FinishedRun, tmp_path: Path
+) -> None:
+    done = finished(quick("recommended", {"share": 0.5}, epochs=1, evaluate_at=()))
+    record = keep_rule(done.folder, "routed:sharpness=0.5,ridge=1", tmp_path / "kept")
+    trained = finished(quick("recommended", {"sharpness": 0.5, "ridge": 1}, epochs=1, evaluate_at=()))
+    assert record.spec == trained.record.spec and record.result_sha256 == trained.record.result_sha256
+    assert keep_rule(done.folder, "routed", tmp_path / "same").result_sha256 == done.record.result_sha256
+
+
+def test_a_study_of_a_rule_s_options_trains_once(quick: Quick, tmp_path: Path) -> None:
+    specs = [quick("recommended", {"sharpness": value}, epochs=1, evaluate_at=()) for value in (1.5, 0.5)]
+    run_all([(spec, tmp_path / str(number)) for number, spec in enumerate(specs)])
+    one, two = (RunFolder(tmp_path / str(number)).upload(0) for number in (0, 1))
+    assert one.samefile(two)
 
 
 def test_who_trains_for_whom(quick: Quick, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from fedshot.fusion.distil import Beside, Count, Images, Start
 from fedshot.local.at_server import ServerTraining
 from fedshot.method import Method
 from fedshot.methods.fafi import fafi
-from fedshot.options import AboveZero, NotNegative
+from fedshot.options import AboveZero, NotNegative, options_of
 from fedshot.spec import Positive
 
 
@@ -28,4 +28,4 @@ def distilled(
     rule = distilled_rule(
         teacher, images, count, views, temperature, calibrate, alignment, beside, start, mirrored, student
     )
-    return replace(fafi(), name="distilled", fusion=rule)
+    return replace(fafi(), name="distilled", fusion=rule, of_rule=tuple(options_of(distilled_rule)))

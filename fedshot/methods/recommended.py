@@ -6,7 +6,7 @@ from fedshot.method import Client, Method, Views
 from fedshot.methods.terms import FAFI_TERMS
 from fedshot.models import Classifier, PrototypeHead, build
 from fedshot.models.turned import TurnedClassifier, turns_of
-from fedshot.options import NotNegative
+from fedshot.options import NotNegative, options_of
 from fedshot.sections import ROUTING
 from fedshot.task import Task
 
@@ -40,6 +40,7 @@ def recommended(
             "weight_decay": 5e-4,
             "upload_precision": "bf16",
         },
+        of_rule=tuple(options_of(routed)),
     )
 
 

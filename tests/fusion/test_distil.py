@@ -474,8 +474,11 @@ def test_the_method_hands_every_option_to_its_rule(monkeypatch: pytest.MonkeyPat
 
 
 def test_options_of_the_rule_have_one_place(quick: Callable[..., Spec]) -> None:
-    with pytest.raises(UserError, match=r"give the rule's options as the method's, --set alignment=…"):
-        prepare(quick("distilled", fusion="distilled:calibrate=1"))
+    assert prepare(quick("distilled", fusion="distilled:calibrate=1")).spec.options["calibrate"] == 1
+    with pytest.raises(UserError, match=r"one place, --set passes=… or --fusion distilled:calibrate=1"):
+        prepare(quick("distilled", {"passes": 3}, fusion="distilled:calibrate=1"))
+    with pytest.raises(UserError, match=r"give the rule's options as the method's, --set scale=…"):
+        prepare(quick("gated_supcon", fusion="features:scale=unit"))
     assert prepare(quick("distilled", {"student.rate": 0.01, "images": "noise"})).spec.public is None
     assert prepare(quick("fafi", fusion="distilled:images=noise")).fusion.name == "distilled"
     assert prepare(quick("distilled", fusion="features:scale=unit")).fusion.name == "features"

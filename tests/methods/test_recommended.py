@@ -164,9 +164,15 @@ def test_a_rule_that_reads_what_nobody_sends_is_refused_before_training(
 
 
 def test_options_of_the_method_are_those_of_its_rule(quick: Quick) -> None:
-    with pytest.raises(UserError, match="give the rule's options as the method's, --set"):
-        prepare(quick("recommended", fusion="routed:sharpness=2"))
-    assert prepare(quick("recommended", {"sharpness": 2.0})).spec.options["sharpness"] == 2.0
+    as_method, as_rule = (
+        prepare(quick("recommended", options, fusion=fusion)).spec
+        for options, fusion in (({"sharpness": 2.0, "share": 0}, None), ({}, "routed:sharpness=2,share=0"))
+    )
+    assert as_method == as_rule and as_rule.options["sharpness"] == 2.0 and as_rule.fusion == "routed"
+    with pytest.raises(UserError, match="ridge is an option of method 'recommended' and of its rule 'routed'"):
+        prepare(quick("recommended", {"ridge": 1.0}, fusion="routed:sharpness=2"))
+    with pytest.raises(UserError, match="sharpnes"):
+        prepare(quick("recommended", fusion="routed:sharpnes=2"))
 
 
 def test_it_soon_beats_fafi_on_digits() -> None:
