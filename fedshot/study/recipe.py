@@ -105,7 +105,7 @@ def _changed(study: Study, changes: Mapping[str, str]) -> Study:
     kept = study.model_dump(exclude_defaults=True)
     for key, text in changes.items():
         try:
-            values = methods_in(text) if key == "methods" else yaml.safe_load(f"[{text}]")
+            values = references_in(text) if key in ("methods", "fusion") else yaml.safe_load(f"[{text}]")
         except yaml.YAMLError:
             raise UserError(f"--set {key}={text}: write values with commas between them") from None
         if key in ("methods", "seeds"):
@@ -122,10 +122,10 @@ def _changed(study: Study, changes: Mapping[str, str]) -> Study:
         raise UserError(f"--set: {first_problem(error)}") from None
 
 
-def methods_in(text: str) -> list[str]:
-    """Methods as typed, with commas between them; an option belongs to the method before it.
+def references_in(text: str) -> list[str]:
+    """Methods or rules as typed, with commas between them; an option belongs to the one before it.
 
-    >>> methods_in("fafi,hard_negatives:beta=0,synthetic=4,etf")
+    >>> references_in("fafi,hard_negatives:beta=0,synthetic=4,etf")
     ['fafi', 'hard_negatives:beta=0,synthetic=4', 'etf']
     """
     found: list[str] = []

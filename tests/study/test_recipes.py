@@ -34,6 +34,8 @@ def test_settings_methods_and_seeds_can_be_changed() -> None:
     }
     assert {s.public for s in specs} == {"0.1"}  # what is not named stays
     assert {cell.spec().public for cell in read_recipe("notes-plan", {"public": "0.2"}).cells} == {"0.2"}
+    asked = read_recipe("notes-plan", {"methods": "fafi", "fusion": "logits:weights=uniform,temperature=2,features"})
+    assert {cell.spec().fusion for cell in asked.cells} == {"logits:weights=uniform,temperature=2", "features"}
     assert read_recipe("notes-plan", {"methods": "etf"}).definition["against"] is None
     assert changed.definition["against"] == "fafi"
 
