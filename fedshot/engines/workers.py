@@ -6,6 +6,7 @@ import signal
 import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -116,12 +117,13 @@ def _work(pipe: Connection, place: Place) -> None:
     def tell(job: Job, epoch: int) -> None:
         pipe.send(("epoch", numbers[job.folder, job.client], epoch))
 
-    try:
-        for job, outcome in train_in_lanes(jobs(), place, tell):
-            pipe.send(("done", numbers[job.folder, job.client], _portable(outcome)))
-        pipe.send(("end",))
-    except WorkerLost as error:
-        pipe.send(("lost", str(error)))
+    with suppress(BrokenPipeError, EOFError, ConnectionResetError):  # the parent is gone, and nobody left to tell
+        try:
+            for job, outcome in train_in_lanes(jobs(), place, tell):
+                pipe.send(("done", numbers[job.folder, job.client], _portable(outcome)))
+            pipe.send(("end",))
+        except WorkerLost as error:
+            pipe.send(("lost", str(error)))
 
 
 def _portable(outcome: Any) -> Any:

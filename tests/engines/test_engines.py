@@ -14,6 +14,7 @@ from fedshot.engines import lanes
 from fedshot.engines.here import train_jobs
 from fedshot.engines.job import Job, Place, Watch, WorkerLost
 from fedshot.engines.lanes import Crew, Lane
+from fedshot.engines.workers import _work
 from fedshot.errors import UserError
 from fedshot.experiment import Execution, run, run_all
 from fedshot.record import Record
@@ -201,3 +202,13 @@ def test_an_interrupt_leaves_no_worker_behind(quick: Quick, tmp_path: Path) -> N
     with pytest.raises(KeyboardInterrupt):
         run(quick("fafi", epochs=40), tmp_path / "run", Execution(workers=2), Interrupting())
     assert started and multiprocessing.active_children() == []
+
+
+def test_a_worker_whose_parent_is_gone_ends_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # it would leave interrupts to its parent
+    ours, theirs = multiprocessing.Pipe()
+    ours.close()
+    _work(theirs, CPU)
+    assert capfd.readouterr() == ("", "")
