@@ -22,7 +22,8 @@ NotNegative = Annotated[float, Field(ge=0)]
 AboveZero = Annotated[float, Field(gt=0)]
 
 _REQUIRED = inspect.Parameter.empty
-_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+_BOUNDS = {"ge": "of at least", "gt": "above", "le": "of at most", "lt": "below"}
+_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Option:
         """The type in the user's words.
 
         >>> Option("weight", float | None, None).allowed
-        'float or none'
+        'a number or none'
         """
         return in_words(self.type)
 
@@ -142,7 +143,9 @@ def in_words(kind: Any) -> str:
     """A type as a user would say it.
 
     >>> in_words(Annotated[int, Field(ge=1)])
-    'int of at least 1'
+    'a whole number of at least 1'
+    >>> in_words(AboveZero)
+    'a number above 0'
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is type(None):
@@ -157,10 +160,10 @@ def in_words(kind: Any) -> str:
             for name, word in _BOUNDS.items()
             if hasattr(limit, name)
         ]
-        return in_words(arguments[0]) + (f" of {' and '.join(said)}" if said else "")
+        return f"{in_words(arguments[0])} {' and '.join(said)}".strip()
     if arguments and origin is not tuple:
         return " or ".join(in_words(part) for part in arguments)
-    return "anything" if kind is Any else getattr(kind, "__name__", str(kind))
+    return "anything" if kind is Any else _NAMES.get(kind) or getattr(kind, "__name__", str(kind))
 
 
 def choices(kind: Any) -> tuple[str, ...]:

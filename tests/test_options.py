@@ -62,8 +62,8 @@ def test_every_plain_parameter_and_nested_field_is_an_option_in_the_order_of_the
     assert list(found) == ["weight", "steps", "anneal", "file", "hinge.cap", "hinge.rate", "sigma.rate"]
     assert [found[key].default for key in ("weight", "hinge.cap", "sigma.rate")] == [1.0, 50.0, 0.5]
     assert found["anneal"].allowed == "linear | cosine | none"
-    assert found["file"].allowed == "str or none"
-    assert found["steps"].allowed == "int of at least 1"
+    assert found["file"].allowed == "text or none"
+    assert found["steps"].allowed == "a whole number of at least 1"
 
 
 def test_values_are_converted_and_nothing_else_changes() -> None:
@@ -86,14 +86,14 @@ def test_values_are_converted_and_nothing_else_changes() -> None:
         ({"wieght": 1}, "unknown option of method 'x' 'wieght': did you mean 'weight'?"),
         ({"hinge.kap": 1}, "did you mean 'hinge.cap'?"),
         ({"loss": 1}, "unknown option"),  # a function is no option
-        ({"weight": "heavy"}, "method 'x': weight takes float, not 'heavy'"),
-        ({"weight": "nan"}, "weight takes float, not 'nan'"),
-        ({"weight": "inf"}, "weight takes float, not 'inf'"),
-        ({"weight": "none"}, "weight takes float, not 'none'"),
-        ({"steps": "2.5"}, "steps takes int of at least 1, not '2.5'"),
-        ({"steps": 0}, "steps takes int of at least 1, not 0"),
+        ({"weight": "heavy"}, "method 'x': weight takes a number, not 'heavy'"),
+        ({"weight": "nan"}, "weight takes a number, not 'nan'"),
+        ({"weight": "inf"}, "weight takes a number, not 'inf'"),
+        ({"weight": "none"}, "weight takes a number, not 'none'"),
+        ({"steps": "2.5"}, "steps takes a whole number of at least 1, not '2.5'"),
+        ({"steps": 0}, "steps takes a whole number of at least 1, not 0"),
         ({"anneal": "cosin"}, "not 'cosin': did you mean 'cosine'?"),
-        ({"cap": "high"}, "hinge.cap takes float, not 'high'"),
+        ({"cap": "high"}, "hinge.cap takes a number, not 'high'"),
         ({"rate": 1}, "'rate' is ambiguous: write hinge.rate or sigma.rate"),
     ],
 )
@@ -157,10 +157,10 @@ def test_every_default_passes_its_own_check(make: Callable[..., object]) -> None
         ("featres", "did you mean 'features'?"),
         ("features:weigths=uniform", "did you mean 'weights'?"),
         ("features:weights=unifrom", "did you mean 'uniform'?"),
-        ("noise_informed:draws=0", "int of at least 1"),
-        ("released:draws=-2", "int of at least 1"),
-        ("class_weighted:power=-1", "float of at least 0"),
-        ("typicality:sharpness=nan", "float of at least 0"),
+        ("noise_informed:draws=0", "a whole number of at least 1"),
+        ("released:draws=-2", "a whole number of at least 1"),
+        ("class_weighted:power=-1", "a number of at least 0"),
+        ("typicality:sharpness=nan", "a number of at least 0"),
         ("average:weights=uniform", "has no options"),
         ("features:weights", "key=value"),
     ],

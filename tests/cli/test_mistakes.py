@@ -27,7 +27,7 @@ MISTAKES = {
     "run fafi --encoder resnet19": "unknown encoder 'resnet19': did you mean 'resnet18'?",
     "run fafi --set lrr=1": "unknown setting for fafi 'lrr': did you mean 'lr'?",
     "run etf --set wieght=1": "unknown setting for etf 'wieght': did you mean 'weight'?",
-    "run etf --set weight=heavy": "method 'etf': weight takes float, not 'heavy'",
+    "run etf --set weight=heavy": "method 'etf': weight takes a number, not 'heavy'",
     "run etf --set anneal=cosin": "did you mean 'cosine'?",
     "run etf:wieght=1": "unknown option of method 'etf' 'wieght': did you mean 'weight'?",
     "run etf:weight=1 --set weight=2": "weight is given twice",
@@ -52,15 +52,15 @@ MISTAKES = {
     "run fafi --fusion featres": "unknown fusion rule 'featres': did you mean 'features'?",
     "run fafi --fusion features:wieghts=uniform": "did you mean 'weights'?",
     "run fafi --fusion features:weights=heavy": "weights takes samples | sqrt_samples | uniform, not 'heavy'",
-    "run fafi --fusion noise_informed:draws=0": "draws takes int of at least 1",
+    "run fafi --fusion noise_informed:draws=0": "draws takes a whole number of at least 1",
     "run fafi --fusion typicality": "needs held-out images of every client: add --validation 0.1",
     "run fafi --fusion features:prototypes=reliability": "needs held-out images of every client",
     "run fedetf --fusion features:prototypes=class_counts": "need a head with one row for each class",
     "run otfusion --encoder vit": "vit",
     "run etf --set anchors=semantic": "need a file of class vectors",
-    "run fedetf --set scale=0": "scale takes float of above 0, not '0'",
-    "run aurora --set start.minimum=0": "start.minimum takes float of above 0",
-    "run aurora --set sigma.learning_rate=-1": "sigma.learning_rate takes float of at least 0",
+    "run fedetf --set scale=0": "scale takes a number above 0, not '0'",
+    "run aurora --set start.minimum=0": "start.minimum takes a number above 0",
+    "run aurora --set sigma.learning_rate=-1": "sigma.learning_rate takes a number of at least 0",
     "run fafi --set files=x": "--set files=… is not possible: it is filled in",
     "run fafi --validation 1": "validation = 1.0",
     "run fafi --device tpu": "--device tpu is not here: this machine has",
@@ -115,7 +115,7 @@ def test_a_file_that_is_not_a_method(text: str, call: Callable, tmp_path: Path) 
 
 def test_options_of_ones_own_method_are_checked_too(call: Callable, variant: Path, tmp_path: Path) -> None:
     assert "did you mean 'strength'?" in call("run", str(variant), "--set", "strenght=2").err
-    assert "strength takes float, not 'much'" in call("run", str(variant), "--set", "strength=much").err
+    assert "strength takes a number, not 'much'" in call("run", str(variant), "--set", "strength=much").err
     assert "unknown method in" in call("run", f"{variant}:lighter").err
     shadow = tmp_path / "shadow.py"
     shadow.write_text(variant.read_text().replace("strength", "momentum"))

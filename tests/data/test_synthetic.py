@@ -47,10 +47,10 @@ def test_classes_can_be_told_apart_by_their_texture_and_not_by_one_pixel():
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("images=many", "images takes int"),
-        ("images=1", "images takes int of at least 2"),
+        ("images=many", "images takes a whole number"),
+        ("images=1", "images takes a whole number of at least 2"),
         ("images=5", "5 images cannot show 10 classes: give at least 10"),
-        ("size=2", "size takes int of at least 4 and at most 256, not '2'"),
+        ("size=2", "size takes a whole number of at least 4 and of at most 256, not '2'"),
         ("channels=2", "channels takes 1 (grey) or 3 (colour), not 2"),
         ("colours=3", "unknown option of data set 'synthetic' 'colours'"),
         ("images", "write key=value, not 'images'"),

@@ -78,7 +78,7 @@ def test_memories_of_two_clients_are_counterparts(quick: Quick) -> None:
 @pytest.mark.parametrize("size", [-1, 2**20 + 1, "many"])
 @pytest.mark.parametrize("method", ["memory_bank", "memory_bank_sound"])
 def test_a_bad_size_stops_before_training(method: str, size: Any, quick: Quick) -> None:
-    with pytest.raises(UserError, match="size takes int of at least 0 and at most 1048576"):
+    with pytest.raises(UserError, match="size takes a whole number of at least 0 and of at most 1048576"):
         prepare(quick(method, {"size": size}))
 
 
