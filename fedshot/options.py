@@ -23,7 +23,7 @@ AboveZero = Annotated[float, Field(gt=0)]
 
 _REQUIRED = inspect.Parameter.empty
 _BOUNDS = {"ge": "of at least", "gt": "above", "le": "of at most", "lt": "below"}
-_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_NAMES: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def in_words(kind: Any) -> str:
         return f"{in_words(arguments[0])} {' and '.join(said)}".strip()
     if arguments and origin is not tuple:
         return " or ".join(in_words(part) for part in arguments)
-    return "anything" if kind is Any else _NAMES.get(kind) or getattr(kind, "__name__", str(kind))
+    return "anything" if kind is Any else _NAMES.get(kind, getattr(kind, "__name__", str(kind)))
 
 
 def choices(kind: Any) -> tuple[str, ...]:

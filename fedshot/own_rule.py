@@ -1,11 +1,13 @@
 """The rule that a method makes itself: its options are the method's, and clients do not depend on them."""
 
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from fedshot.errors import UserError
-from fedshot.fusion import FUSIONS, split_rule
+from fedshot.fusion import FUSIONS, Fusion, split_rule
 from fedshot.methods import METHODS, canonical
-from fedshot.options import parse_inline, resolve
+from fedshot.options import options_of, parse_inline, resolve
 from fedshot.spec import Spec
 from fedshot.user_file import file_of
 
@@ -16,6 +18,26 @@ def options_of_rule(method: str) -> frozenset[str]:
     return frozenset(METHODS[method]().of_rule) if method in METHODS else frozenset()
 
 
+def check_heard(method: str, options: Mapping[str, Any], rule: Fusion) -> None:
+    """Refuses options of a method's own rule where another rule is asked for: they would do nothing, and name the run.
+
+    Args:
+        options: all of the method's, by their full keys.
+        rule: that the run is fused by.
+    """
+    own = options_of_rule(method)
+    if not own or rule.name == METHODS[method]().fusion.name:
+        return
+    known, theirs = options_of(METHODS[method]), options_of(FUSIONS[rule.name]) if rule.name in FUSIONS else {}
+    if changed := sorted(key for key in own if options[key] != known[key].default):
+        key = changed[0]
+        hint = f": give it to that rule, --fusion {rule.name}:{key}={options[key]}" if key in theirs else ""
+        raise UserError(
+            f"{key} is an option of {METHODS[method]().fusion.name!r}, the own rule of method {method!r}: fusion "
+            f"{rule.name} does not read it{hint}"
+        )
+
+
 def settled(spec: Spec, replacing: bool = False) -> Spec:
     """A spec that asks for a method's own rule with options, as one that asks for the method with these options.
 
@@ -23,14 +45,20 @@ def settled(spec: Spec, replacing: bool = False) -> Spec:
     not named have the rule's defaults.
 
     Args:
-        replacing: whether such options of the spec give way; otherwise they contradict the rule's.
+        replacing: whether such options of the spec give way, also to another rule, which does not read them; otherwise
+            they contradict the rule's.
     """
-    name, typed = split_rule(spec.fusion) if spec.fusion and not file_of(spec.fusion) else ("", "")
     method = spec.method if file_of(spec.method) else canonical(spec.method)
     own = options_of_rule(method)
-    if not typed or not own or METHODS[method]().fusion.name != name:
+    if not own or not spec.fusion:
         return spec
+    name, typed = split_rule(spec.fusion)
     short = own | {key.rpartition(".")[2] for key in own}
+    others = {key: value for key, value in spec.options.items() if key not in short}
+    if METHODS[method]().fusion.name != name:
+        return spec.model_copy(update={"options": others}) if replacing else spec
+    if not typed:
+        return spec
     twice = sorted(key for key in spec.options if key in short)
     if twice and not replacing:
         raise UserError(
@@ -38,5 +66,4 @@ def settled(spec: Spec, replacing: bool = False) -> Spec:
             f"place, --set {twice[0]}=… or --fusion {spec.fusion}"
         )
     values = resolve(FUSIONS[name], parse_inline(typed, f"fusion rule {name!r}"), f"fusion rule {name!r}")
-    others = {key: value for key, value in spec.options.items() if key not in short}
     return spec.model_copy(update={"fusion": name, "options": {**others, **{key: values[key] for key in own}}})

@@ -12,13 +12,13 @@ import torch
 from fedshot.admission import size_limit, validate
 from fedshot.errors import UploadRefused, UserError
 from fedshot.evaluate import Metrics, evaluate
-from fedshot.fusion import Fusion, Member, Predictor, make_fusion, without_training
+from fedshot.fusion import Fusion, Member, Predictor, without_training
 from fedshot.fusion.memory import KEPT_BYTES, Budget
 from fedshot.models import Classifier
 from fedshot.models.copies import copy_of, frozen_copy
 from fedshot.privacy.counts import check_counts, check_told, lost, sections_told, told_spec
 from fedshot.seeds import stream
-from fedshot.setting import Setting, check_sections
+from fedshot.setting import Setting, check_sections, rule_of
 from fedshot.store import RunFolder
 from fedshot.student import student_of
 from fedshot.upload import Upload, parse
@@ -146,9 +146,10 @@ def fuse_again(
     """Other rules on the uploads of a finished run, without training: one row for each rule, the best first.
 
     A row has the metrics, the bytes that the rule needs, and who was left out and why; or it says under `error` why the
-    rule cannot be used. Without `asked`, all rules that train nothing, in their default form.
+    rule cannot be used. Without `asked`, all rules that train nothing, in their default form; that of the method itself
+    in the form that the method made.
     """
-    rules = {text: make_fusion(text) for text in asked or without_training()}
+    rules = {text: rule_of(setting.method, text) for text in asked or without_training()}
     if strangers := sorted(set(without) - set(range(setting.spec.clients))):
         raise UserError(f"there is no client {strangers[0]}: the clients are 0 to {setting.spec.clients - 1}")
     received = receive(setting, folder, ("weights",))

@@ -25,7 +25,7 @@ from fedshot.methods import canonical, factory_of
 from fedshot.models import ENCODERS, Classifier, default_encoder
 from fedshot.models.copies import copy_of
 from fedshot.options import bind, options_of, resolve
-from fedshot.own_rule import settled
+from fedshot.own_rule import check_heard, settled
 from fedshot.partition import Partition, hold_out
 from fedshot.partition.own import OWN
 from fedshot.privacy.check import check_objective, check_privacy
@@ -162,6 +162,7 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
     brought = {name: value for name, value in method.settings.items() if name.removesuffix("_most") not in given}
     spec = make_spec(**{**brought, **given})
     fusion = _rule(spec.fusion, method, options)
+    check_heard(method_name, options, fusion)
     if spec.encoder is not None and spec.encoder not in ENCODERS:
         raise unknown("encoder", spec.encoder, ENCODERS)
     if fusion.held_out and not spec.validation:
@@ -207,11 +208,8 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
 
 
 def _rule(asked: str | None, method: Method, options: Mapping[str, Any]) -> Fusion:
-    """The fusion rule that was asked for; the method's own if none was.
-
-    Its bare name means it as the method made it, with the method's options.
-    """
-    fusion = method.fusion if asked in (None, method.fusion.name) else make_fusion(asked)
+    """The fusion rule that was asked for, checked against what clients of the method send."""
+    fusion = rule_of(method, asked)
     if asked and fusion.name == method.fusion.name != asked and not file_of(asked):
         known = FUSIONS.get(fusion.name)
         if known and (twice := sorted(options_of(known).keys() & options.keys())):
@@ -221,6 +219,14 @@ def _rule(asked: str | None, method: Method, options: Mapping[str, Any]) -> Fusi
             )
     check_sections(fusion, method)
     return fusion
+
+
+def rule_of(method: Method, asked: str | None) -> Fusion:
+    """The fusion rule that was asked for; the method's own if none was.
+
+    Its bare name means it as the method made it, with the method's options.
+    """
+    return method.fusion if asked in (None, method.fusion.name) else make_fusion(asked)
 
 
 def check_sections(fusion: Fusion, method: Method) -> None:

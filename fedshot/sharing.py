@@ -4,20 +4,17 @@ The rule is the server's. One thing that a client does depends on it: a snapshot
 evaluation point, carries only the sections that the rule reads. The upload at the end carries all.
 """
 
-import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from safetensors import SafetensorError, safe_open
 
 from fedshot import __version__
 from fedshot.errors import UserError
 from fedshot.own_rule import options_of_rule
 from fedshot.setting import Setting
 from fedshot.spec import Spec
-from fedshot.store import RunFolder, read_spec, write_atomic
+from fedshot.store import RunFolder, outline_of, read_spec, write_atomic
 from fedshot.user_file import file_of
 
 _END = "client.json"  # a client that has one is finished
@@ -151,10 +148,5 @@ def link(file: Path, to: Path) -> None:
 
 def _holds(upload: Path, sections: Collection[str]) -> bool:
     """Whether a file is a whole upload, of this version, with some sections."""
-    try:
-        with safe_open(upload, "np") as file:
-            header = json.loads((file.metadata() or {}).get("fedshot", "{}"))
-            held = {name.partition("/")[0] for name in file.keys()}  # noqa: SIM118 it is no mapping
-    except (OSError, SafetensorError):
-        return False
+    header, held = outline_of(upload)
     return header.get("fedshot") == __version__ and held.issuperset(sections)

@@ -4,10 +4,10 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import ConfigDict, ValidationError
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from fedshot.errors import UserError
 from fedshot.grown import Grown
@@ -109,6 +109,11 @@ class RunFolder:
         except (FileNotFoundError, ValidationError):
             return None
 
+    def made_by(self) -> str | None:
+        """The version of fedshot that trained the clients that have finished; None where none has sent anything."""
+        uploads = (self.upload(int(folder.name)) for folder in self.path.glob("clients/*") if folder.name.isdigit())
+        return next((version for file in uploads if (version := outline_of(file)[0].get("fedshot"))), None)
+
     def complete(self, number: int, spec: Spec) -> bool:
         """Whether a client has ended and everything that the server needs of it is there."""
         summary = self.finished(number)
@@ -154,6 +159,16 @@ class RunFolder:
     def drop_snapshots(self) -> None:
         for file in self.path.glob("clients/*/at_*.safetensors"):
             file.unlink()
+
+
+def outline_of(upload: Path) -> tuple[dict[str, Any], frozenset[str]]:
+    """What the file of an upload says of itself, unchecked, and its sections; nothing where it is no whole upload."""
+    try:
+        with safe_open(upload, "np") as file:
+            sections = frozenset(name.partition("/")[0] for name in file.keys())  # noqa: SIM118 it is no mapping
+            return json.loads((file.metadata() or {}).get("fedshot", "{}")), sections
+    except (OSError, SafetensorError, ValueError):
+        return {}, frozenset()
 
 
 def read_spec(path: Path) -> Spec:

@@ -16,10 +16,10 @@ from fedshot.errors import UserError, unknown
 def file_of(reference: str | None) -> str | None:
     """The file in FILE.py, FILE.py:function or FILE.py:key=value; None for a name of ours.
 
-    >>> file_of("mine/vote.py:sharp:power=2"), file_of("features:weights=uniform")
-    ('mine/vote.py', None)
+    >>> file_of("alpha=0.1/vote.py:sharp:power=2"), file_of("distilled:teacher=vote.py")
+    ('alpha=0.1/vote.py', None)
     """
-    found = re.match(r"[^=,]+?\.py(?=:|$)", reference or "")
+    found = re.match(r"[^:]+?\.py(?=:|$)", reference or "")
     return found.group() if found else None
 
 

@@ -16,6 +16,7 @@ from fedshot.fusion import FUSIONS, make_fusion
 from fedshot.methods import METHODS
 from fedshot.options import options_of
 from fedshot.record import Record, read_record
+from fedshot.server import fuse_again
 from fedshot.setting import prepare
 from fedshot.sharing import Sharer, family_of, takers
 from fedshot.spec import Spec
@@ -125,6 +126,12 @@ def test_a_method_s_own_rule_with_other_options_is_kept_as_that_run(
     trained = finished(quick("recommended", {"sharpness": 0.5, "ridge": 1}, epochs=1, evaluate_at=()))
     assert record.spec == trained.record.spec and record.result_sha256 == trained.record.result_sha256
     assert keep_rule(done.folder, "routed", tmp_path / "same").result_sha256 == done.record.result_sha256
+    tried = fuse_again(prepare(done.record.spec), done.folder, ["routed", "routed:share=1.25"])
+    assert {row["fusion"]: row["nll"] == done.record.final.nll for row in tried} == {
+        "routed": True,  # as the method made it
+        "routed:share=1.25": False,
+    }
+    assert keep_rule(done.folder, "common", tmp_path / "common").spec.options["share"] == 1.25  # unread: the default
 
 
 def test_a_study_of_a_rule_s_options_trains_once(quick: Quick, tmp_path: Path) -> None:

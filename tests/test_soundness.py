@@ -143,6 +143,8 @@ def test_02_the_published_normalisations_are_only_to_be_had_by_name(
     colours = replace(setting.task, shape=(3, 8, 8), mean=(0.4, 0.5, 0.6), std=(0.2, 0.2, 0.2))
     if how == "twice":
         assert torch.equal(*(forward.inputs_of(images, torch.rand(11, 4), False, colours, fused) for fused in (0, 1)))
+    untouched, none = replace(colours, augmentation="none"), torch.empty(0, 8)
+    assert torch.equal(forward.inputs_of(images, none, False, untouched), untouched.prepare(images.repeat(2, 1, 1, 1)))
     stored = setting.data.test.images[:50]
     torch.testing.assert_close(setting.task.pixels(setting.task.prepare(stored)), stored / 255)
     assert make_spec(method="fafi").normalisation == "alike"

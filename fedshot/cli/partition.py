@@ -56,6 +56,7 @@ def partition(
     from fedshot.spec import make_spec
 
     spec = make_spec(method="fafi", **{key: value for key, value in typed.items() if value is not None})
+    s.check_division(spec)
     for path, endings in ((image, (".png", ".svg", ".pdf")), (save, (".json", ".npz"))):
         if path and path.suffix not in endings:
             raise UserError(f"{path}: end the name in {', '.join(endings[:-1])} or {endings[-1]}")

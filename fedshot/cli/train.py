@@ -76,7 +76,7 @@ def run(
     RunFolder(folder).check(complete)
     if resume:
         _take_up([folder], quiet=json)
-    with _watch([method], quiet=json) as watch:
+    with _watch([method], json, resume) as watch:
         record = run_experiment(spec, folder, execution, watch)
     if json:
         typer.echo(record.model_dump_json(indent=1))
@@ -144,7 +144,7 @@ def compare(
     folders = {(m, n): _own_place(out / names[m] / f"seed-{n}", specs[m, n], execution) for m, n in specs}
     if resume:
         _take_up(list(folders.values()), quiet=json)
-    with _watch([f"{m} seed {n}" for m, n in specs], quiet=json) as watch:
+    with _watch([f"{m} seed {n}" for m, n in specs], json, resume) as watch:
         outcomes = run_all([(specs[key], folders[key]) for key in specs], execution, watch)
     _present(dict(zip(specs, outcomes, strict=True)), folders, out, json)
 
@@ -167,10 +167,12 @@ def _take_up(folders: list[Path], quiet: bool) -> None:
     """Says how many runs were finished before, so that nobody takes them for new; refuses those of another version."""
     from fedshot import __version__
     from fedshot.record import read_record
+    from fedshot.store import RunFolder
 
     known = {folder: record for folder in folders if (record := read_record(folder / "record.json"))}
-    for folder, record in known.items():
-        if (made_by := record.versions["fedshot"]) != __version__:
+    for folder in folders:
+        made_by = known[folder].versions["fedshot"] if folder in known else RunFolder(folder).made_by()
+        if made_by not in (None, __version__):
             raise UserError(f"{folder} holds a run of fedshot {made_by}, this is {__version__}: --fresh trains it anew")
     if known and not quiet:
         told = "this run was" if len(folders) == 1 else f"{len(known)} of {len(folders)} runs were"
@@ -225,10 +227,11 @@ def _execution(
     return Execution(data_root, s.device_of(device), workers or os.cpu_count() or 1, resume, lanes)
 
 
-def _watch(labels: list[str], quiet: bool) -> Any:
+def _watch(labels: list[str], quiet: bool, resume: bool) -> Any:
     from fedshot.cli.progress import Progressing
 
-    return Progressing(labels, quiet)
+    again = "the same command" if resume else "the same command without --fresh"
+    return Progressing(labels, quiet, f"finished clients are kept: {again} goes on")
 
 
 def folder_name(spec: Any) -> str:

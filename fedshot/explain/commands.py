@@ -35,6 +35,8 @@ def again(spec: Spec, changes: Mapping[str, object]) -> str:
         for name, value in kept.items()
         if value != Spec.model_fields[name].default and name not in _LEFT_OUT
     }
+    if spec.normalisation == "twice":  # which views of characters cannot have
+        kept["augmentation"] = spec.augmentation
     settings = {**kept, **({} if "method" in changes else own_options(spec)), **changes}
     settings.pop("method", None)
     file = settings.get("partition_file")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from fedshot.errors import UserError
 from fedshot.explain.across import ACROSS
 from fedshot.explain.commands import own_options
 from fedshot.explain.diagnoses import DIAGNOSES
@@ -40,12 +41,13 @@ def explain_path(path: Path) -> Explanation:
     for folder in folders:
         try:
             run, damaged = load(folder)
-        except NotExplained as reason:
+            name = path.name if folder == path else str(folder.relative_to(path))
+            found = tuple(findings_of(run, name))
+        except (NotExplained, UserError) as reason:  # of the latter: a rule whose options have changed since
             problems.append(Problem(folder, str(reason)))
             continue
         problems += damaged
-        name = path.name if folder == path else str(folder.relative_to(path))
-        runs.append(Explained(folder, name, label_of(run), run.record, tuple(findings_of(run, name))))
+        runs.append(Explained(folder, name, label_of(run), run.record, found))
     across = [finding for look in ACROSS.values() for finding in look(runs)] if len(folders) > 1 else []
     return Explanation(path, tuple(runs), tuple(by_severity(across)), tuple(problems))
 

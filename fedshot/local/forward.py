@@ -14,11 +14,14 @@ def inputs_of(images: Tensor, draws: Tensor, plain: bool, task: Task, fused: boo
     """What an encoder reads of B images: V augmented views of each, then perhaps the images as they are; normalised.
 
     As the task says: the views are made of pixels, or of images that are normalised before their views are once more.
+    Without augmentation a view is the image as a model is asked about it.
 
     Args:
         images: (B, channels, H, W) uint8.
         draws: for V*B views.
     """
+    if task.augmentation == "none":
+        return task.prepare(images.repeat(draws.shape[1] // len(images) + plain, 1, 1, 1))
     twice = task.normalisation == "twice" and task.augmentation == "natural"
     if fused and task.augmentation == "natural" and images.shape[1] == 3 and not twice:
         from fedshot.kernels.views import natural_inputs

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedshot.errors import UserError, unknown
+from fedshot.options import parse_integers
 from fedshot.spec import Spec, first_problem
 from fedshot.study.grid import SETTINGS, Cell, Study, cells_of
 from fedshot.study.recipes import RECIPES
@@ -105,7 +106,7 @@ def _changed(study: Study, changes: Mapping[str, str]) -> Study:
     kept = study.model_dump(exclude_defaults=True)
     for key, text in changes.items():
         try:
-            values = references_in(text) if key in ("methods", "fusion") else yaml.safe_load(f"[{text}]")
+            values = _values(key, text)
         except yaml.YAMLError:
             raise UserError(f"--set {key}={text}: write values with commas between them") from None
         if key in ("methods", "seeds"):
@@ -120,6 +121,17 @@ def _changed(study: Study, changes: Mapping[str, str]) -> Study:
         return Study.model_validate(kept)
     except ValidationError as error:
         raise UserError(f"--set: {first_problem(error)}") from None
+
+
+def _values(key: str, text: str) -> list[Any]:
+    """What `--set key=text` gives; as the file of a study would have it, with commas between the values."""
+    import yaml
+
+    if key == "seeds":
+        return parse_integers(text, "--set seeds")
+    if key not in ("methods", "fusion"):
+        return yaml.safe_load(f"[{text}]")
+    return [part if ":" in part else yaml.safe_load(part) for part in references_in(text)]
 
 
 def references_in(text: str) -> list[str]:

@@ -75,6 +75,7 @@ MISTAKES = {
     "fuse nowhere --fusion featres": "did you mean 'features'?",
     "fuse nowhere --without x": "--without 'x': write numbers as",
     "partition --alpha 0": "alpha = 0.0",
+    "partition --recipe iid --alpha 0.1": "alpha does nothing with recipe iid: leave it out",
     "partition --save map.txt": "end the name in .json or .npz",
     "partition --image map.txt": "end the name in .png, .svg or .pdf",
     "partition --recipe diri": "unknown partition recipe",

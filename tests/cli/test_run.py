@@ -114,6 +114,14 @@ def test_a_mistake_while_a_method_is_made_is_told_with_its_line(call: Callable, 
     assert (answer.status, answer.err) == (2, "fedshot: boom.py, line 4: ValueError: boom\n")
 
 
+def test_the_file_of_a_variant_is_known_whatever_its_folder_is_called(
+    call: Callable, small: list[str], variant: Path
+) -> None:
+    Path("alpha=0.1,b").mkdir()
+    moved = variant.rename(Path("alpha=0.1,b") / variant.name)
+    assert str(moved) in call("run", str(moved), *small, "--json").json["spec"]["files"]
+
+
 def test_an_edited_variant_is_another_run(call: Callable, small: list[str], variant: Path) -> None:
     assert call("run", str(variant), *small, "--out", "mine", "--json").status == 0
     variant.write_text(variant.read_text().replace("strength *", "2 * strength *"))
@@ -141,6 +149,8 @@ def test_a_run_of_another_version_is_not_taken_up(
     monkeypatch.setattr("fedshot.__version__", "9.9.9")
     answer = call(*command)
     assert answer.status == 2 and "holds a run of fedshot 0." in answer.err and "--fresh trains it anew" in answer.err
+    Path("r/record.json").unlink()  # as if it had been interrupted
+    assert call(*command).err == answer.err
 
 
 def test_the_folder_of_another_run_is_refused_before_anything_is_said_of_it(call: Callable, small: list[str]) -> None:

@@ -114,6 +114,16 @@ def test_a_patch_release_is_read(copied: Callable) -> None:
     assert len(explain_path(file.parent).runs) == 1
 
 
+def test_a_rule_whose_options_have_changed_since_leaves_the_others_explained(
+    copied: Callable, rewrite_record: Callable, tmp_path: Path
+) -> None:
+    copied("run")
+    rewrite_record(copied("old") / "record.json", lambda record: record["final"].update(fusion="routed:shrink=0.01"))
+    found = explain_path(tmp_path / "runs")
+    assert [run.name for run in found.runs] == ["run"]
+    assert "option of fusion rule 'routed' 'shrink'" in reasons(tmp_path / "runs")["old"]
+
+
 def test_a_variant_whose_file_is_gone_is_explained_and_not_run(copied: Callable, rewrite_record: Callable) -> None:
     file = copied("run") / "record.json"
     rewrite_record(file, lambda record: record["spec"].update(method="gone.py:mine", options={"strength": 2.0}))

@@ -154,6 +154,9 @@ def test_habits_of_published_code(alone: Callable[..., Run], find: Callable) -> 
         ("momentum_epochs", "1"),
     ]
     assert not any(word in finding.remedies[0] for word in ("draws", "momentum_epochs", "normalisation"))
+    coloured = alone("fafi", 2, normalisation="twice", augmentation="natural")
+    again = find(coloured, "published_habits").remedies[0]
+    assert "augmentation=natural" in again and "normalisation" not in again  # one thing differs
     mild = find(alone("fafi", 2, draws="batch"), "published_habits")
     assert mild.severity == "warning" and len(mild.facts) == 1
 

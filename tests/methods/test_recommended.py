@@ -173,6 +173,10 @@ def test_options_of_the_method_are_those_of_its_rule(quick: Quick) -> None:
         prepare(quick("recommended", {"ridge": 1.0}, fusion="routed:sharpness=2"))
     with pytest.raises(UserError, match="sharpnes"):
         prepare(quick("recommended", fusion="routed:sharpnes=2"))
+    with pytest.raises(UserError, match="common does not read it: give it to that rule, --fusion common:ridge=1"):
+        prepare(quick("recommended", {"ridge": 1.0}, fusion="common"))
+    with pytest.raises(UserError, match=r"fusion single does not read it$"):
+        prepare(quick("recommended", {"share": 1.0}, fusion="single"))
 
 
 def test_it_soon_beats_fafi_on_digits() -> None:

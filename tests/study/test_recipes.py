@@ -26,6 +26,13 @@ def test_the_notes_plan_has_every_mechanism_and_its_parent() -> None:
     assert {(spec.public, spec.validation, spec.data, spec.alpha) for spec in specs} == {("0.1", 0.1, "digits", 0.05)}
 
 
+def test_what_is_set_is_read_as_the_file_of_a_study_has_it() -> None:
+    changed = read_recipe("notes-plan", {"seeds": "1-3", "fusion": "null,'features',logits:weights=uniform"})
+    specs = [cell.spec() for cell in changed.cells]
+    assert {spec.seed for spec in specs} == {1, 2, 3}
+    assert {spec.fusion for spec in specs} == {None, "features", "logits:weights=uniform"}
+
+
 def test_settings_methods_and_seeds_can_be_changed() -> None:
     changed = read_recipe("notes-plan", {"data": "mnist", "alpha": "0.1,0.5", "seeds": "7", "methods": "fafi,etf"})
     specs = [cell.spec() for cell in changed.cells]
@@ -50,7 +57,7 @@ def test_a_change_of_nothing_is_told(tmp_path: Path) -> None:
         read_recipe("notes-plan", {"epoch": "3"})
     with pytest.raises(UserError, match="write values with commas"):
         read_recipe("notes-plan", {"data": "[a"})
-    with pytest.raises(UserError, match="--set: seeds"):
+    with pytest.raises(UserError, match="--set seeds 'many'"):
         read_recipe("notes-plan", {"seeds": "many"})
     (tmp_path / "specs.py").write_text(
         "from fedshot.spec import make_spec\n\n\ndef one():\n    return [make_spec(method='fafi')]\n"

@@ -21,6 +21,7 @@ def published_habits(run: Run) -> list[Finding]:
     if not habits:
         return []
     fields = Spec.model_fields
+    alike = {"augmentation": spec.augmentation} if spec.normalisation == "twice" else {}  # it may have been asked for
     sound = spec.model_copy(update={name: fields[name].default for name in habits})
     return [
         Finding(
@@ -31,7 +32,7 @@ def published_habits(run: Run) -> list[Finding]:
             "Where test images pass through another normalisation than the images that the model learned from, "
             "the figure is that of a model on foreign images; views that a whole batch shares differ less from each "
             "other than views of each image; an optimiser that is made anew every round forgets where it was going.",
-            (f"Train soundly, and compare: {again(sound, {})}",),
+            (f"Train soundly, and compare: {again(sound, alike)}",),
         )
     ]
 
