@@ -94,6 +94,7 @@ def results(
 
 def _runs(found: "Results", pivot: str | None, columns: str | None, full: bool) -> "Sheet":
     from fedshot.study.query import names, parse_pivot
+    from fedshot.study.results import TOGETHER
     from fedshot.study.tables import flat_sheet, pivot_sheet
 
     if pivot:
@@ -104,6 +105,9 @@ def _runs(found: "Results", pivot: str | None, columns: str | None, full: bool) 
         return flat_sheet(found, found.columns)
     differing = [name for name in found.varying() if name != "method" and not name.startswith("option.")]
     telling, implied = _telling(found, differing)
+    rare = found.rarely_changed(telling)
+    if len(rare) > 1:  # columns that are nearly empty leave no room for the others
+        found, telling = found.together(rare), [*(name for name in telling if name not in rare), TOGETHER]
     sheet = flat_sheet(found, ["variant", *telling, "seed", *_FIGURES])
     notes = [f"{name} also sets apart: {', '.join(others)} (--columns shows them)" for name, others in implied.items()]
     return replace(sheet, notes=(*sheet.notes, *notes))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fedshot.report.gather import TASK
 from fedshot.report.protocol import protocol_in_words
-from fedshot.study.results import Results
+from fedshot.study.results import TOGETHER, Results
 from fedshot.study.rows import Row, row_of
 from fedshot.study.sheet import Sheet
 from fedshot.study.statistics import ABSENT
@@ -26,9 +26,10 @@ def across(found: Found) -> Sheet:
     """
     results = _in_order(found)
     axes = [name for name in TASK if name in results.varying()]
-    pivot = results.pivot(_rows(results, axes), axes)
+    results, heads, told = _rows(results, axes)
+    pivot = results.pivot(heads, axes)
     pivot = replace(pivot, columns=tuple(sorted(pivot.columns, key=lambda column: [(v is None, v) for v in column])))
-    return _with_protocol(pivot_sheet(pivot), found, results, axes)
+    return _with_protocol(pivot_sheet(pivot), found, results, heads, told, axes)
 
 
 def against(found: Found, reference: str) -> Sheet:
@@ -38,7 +39,7 @@ def against(found: Found, reference: str) -> Sheet:
     results = _in_order(found)
     axes = [name for name in TASK if name in results.varying()]
     sheet = difference_sheet(differences(results, reference), reference, "final.accuracy")
-    return _with_protocol(sheet, found, results, axes)
+    return _with_protocol(sheet, found, *_rows(results, axes), axes)
 
 
 def _in_order(found: Found) -> Results:
@@ -54,7 +55,28 @@ def _in_order(found: Found) -> Results:
     return Results(tuple(sorted((row_of(record, place) for place, record in found.items()), key=key)))
 
 
-def _rows(results: Results, axes: Sequence[str]) -> list[str]:
+def _rows(results: Results, axes: Sequence[str]) -> tuple[Results, list[str], list[str]]:
+    """What heads a row: the method, and what else tells its runs in one cell apart, the rule before other settings.
+
+    Several such settings share a column, in which only what was changed is said. Returns the results with that column,
+    the columns that head a row, and the settings that these tell.
+    """
+    told = _telling_apart(results, axes)
+    heads = [name for name in told if name in ("variant", "fusion")]
+    others = [name for name in told if name not in heads]
+    if len(others) < 2:
+        return results, told, told
+
+    results = results.together(others)
+    variants = list(dict.fromkeys(row["variant"] for row in results.rows))
+
+    def key(row: Row) -> tuple[int, str, int]:
+        return variants.index(row["variant"]), row[TOGETHER] or "", row["seed"]
+
+    return replace(results, rows=tuple(sorted(results.rows, key=key))), [*heads, TOGETHER], told
+
+
+def _telling_apart(results: Results, axes: Sequence[str]) -> list[str]:
     """The method, and as few further settings as tell its runs in one cell apart; the rule is asked first."""
     names, varying = ["variant"], results.varying()
     while True:
@@ -71,13 +93,19 @@ def _rows(results: Results, axes: Sequence[str]) -> list[str]:
         names.append(mixed[0])
 
 
-def _with_protocol(sheet: Sheet, found: Found, results: Results, axes: Sequence[str]) -> Sheet:
-    """The sheet with the protocol of its runs below it."""
-    heads = _rows(results, axes)
+def _with_protocol(
+    sheet: Sheet, found: Found, results: Results, heads: Sequence[str], told: Sequence[str], axes: Sequence[str]
+) -> Sheet:
+    """The sheet with the protocol of its runs below it.
+
+    Args:
+        heads: the columns that head a row.
+        told: the settings that these tell.
+    """
     records = {str(place): record for place, record in found.items()}
     cells: dict[tuple[str, tuple[object, ...]], list[Record]] = {}
     for row in results.rows:
         label = " · ".join(ABSENT if row.get(name) is None else str(row[name]) for name in heads)
         column = tuple(row.get(name) for name in axes)
         cells.setdefault((label, column), []).append(records[row["run"]])
-    return replace(sheet, notes=(*sheet.notes, protocol_in_words(cells, axes, heads)))
+    return replace(sheet, notes=(*sheet.notes, protocol_in_words(cells, axes, told)))

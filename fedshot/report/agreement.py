@@ -1,6 +1,6 @@
 """What compared runs have in common, said in one line, and what they have not, said as warnings."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fedshot.report.wording import number_of
@@ -36,7 +36,7 @@ PARTS: dict[str, Callable[["Record"], str]] = {
     "public images": lambda record: f"public: {record.spec.public}" if record.spec.public else "",
     "validation share": lambda record: _held_back(record),
     "precision": lambda record: record.spec.precision or "",
-    "further settings": lambda record: _further(record),
+    "further settings": lambda record: further_in_words(record),
 }  # of a protocol: what each is called, and its value in words
 
 
@@ -52,10 +52,10 @@ def _optimizer(record: "Record") -> str:
     return f"{spec.optimizer} at {spec.lr:g}, {spec.schedule}{decay}"
 
 
-def _further(record: "Record") -> str:
-    """Settings of the training and of what is sent that are rarely changed, where they were."""
+def further_in_words(record: "Record", told: Collection[str] = ()) -> str:
+    """Settings of the training and of what is sent that are rarely changed, where they were, but for those told."""
     fields = type(record.spec).model_fields
-    values = {name: getattr(record.spec, name) for name in _FURTHER}
+    values = {name: getattr(record.spec, name) for name in _FURTHER if name not in told}
     return ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in values.items() if v != fields[k].default)
 
 

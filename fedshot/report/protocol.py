@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedshot.report.agreement import PARTS, seeds_in_words
+from fedshot.report.agreement import PARTS, further_in_words, seeds_in_words
 
 if TYPE_CHECKING:
     from fedshot.record import Record
@@ -29,10 +29,11 @@ def protocol_in_words(cells: Cells, axes: Sequence[str] = (), heads: Sequence[st
     Args:
         cells: the runs behind a table.
         axes: the settings that its columns differ in, in the order of a column's values; none for one column.
-        heads: what stands at the head of its rows.
+        heads: the settings that stand at the head of its rows.
     """
     said = {_SAID_BY[name] for name in (*axes, *heads) if name in _SAID_BY}
     parts = {name: _of_all(tell) for name, tell in PARTS.items() if name not in said}
+    parts["further settings"] = _of_all(lambda record: further_in_words(record, heads))
     if "alpha" in axes:
         parts["partition"] = _of_all(lambda record: str(record.partition["recipe"]))
     parts["seeds"] = seeds_in_words

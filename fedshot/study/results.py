@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedshot.errors import UserError, unknown
+from fedshot.spec import Spec
 from fedshot.study.grid import OPTION, SETTINGS
 from fedshot.study.query import Condition, parse_where
 from fedshot.study.rows import Row, row_of
@@ -16,6 +17,8 @@ from fedshot.study.rows import Row, row_of
 if TYPE_CHECKING:
     from fedshot.record import Record
     from fedshot.study.pivot import Pivot
+
+TOGETHER = "settings"  # the column that several settings may share
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,22 @@ class Results:
         asked = [name for name in self.columns if name in SETTINGS or name == "method" or name.startswith(OPTION)]
         given = self.rows if rows is None else rows
         return tuple(name for name in asked if len({repr(row.get(name)) for row in given}) > 1)
+
+    def together(self, names: Sequence[str]) -> "Results":
+        """The rows with one column more, `settings`: those of some settings that are not at their default, as typed."""
+
+        def told(row: Row) -> str | None:
+            changed = (name for name in names if row.get(name) != Spec.model_fields[name].default)
+            return ", ".join(f"{name}={row[name]}" for name in changed) or None
+
+        return replace(self, rows=tuple({**row, TOGETHER: told(row)} for row in self.rows))
+
+    def rarely_changed(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of some settings that most rows have at their default."""
+        usual = {name: Spec.model_fields[name].default for name in names if name in Spec.model_fields}
+        return tuple(
+            name for name, value in usual.items() if 2 * sum(r.get(name) != value for r in self.rows) < len(self.rows)
+        )
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame of the rows."""

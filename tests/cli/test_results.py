@@ -44,6 +44,17 @@ def test_settings_that_others_decide_are_told_below_the_table(call: Callable, fo
     assert shown.out.split().count("epochs") == 2  # the column and the note
 
 
+def test_settings_that_few_runs_change_share_a_column(call: Callable, folder: str, finished, quick) -> None:
+    for name, changes in {"one": {"clip": 2.0}, "two": {"draws": "batch"}}.items():
+        shutil.copytree(
+            finished(quick("fafi", seed=3, epochs=1, evaluate_at=(), **changes)).folder.path, f"runs/{name}"
+        )
+    shown = call("results", folder, "-f", "markdown").out.splitlines()
+    assert shown[0].startswith("| variant | settings | seed |")
+    assert [line.split(" | ")[1] for line in shown if " | 3 | " in line] == ["draws=batch", "clip=2.0"]
+    assert {line.split(" | ")[1] for line in shown if " | 1 | " in line} == {"–"}
+
+
 def test_cells_over_seeds(call: Callable, folder: str) -> None:
     cells = call("results", folder, "--pivot", "rows=variant,columns=epochs,value=accuracy", "-f", "json").json
     assert [(cell["variant"], cell["epochs"], cell["n"]) for cell in cells] == [

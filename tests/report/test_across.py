@@ -56,6 +56,18 @@ def test_rules_on_the_same_training_are_rows_of_their_own(found: Callable) -> No
     assert [line[:2] for line in sheet.body] == [("fafi", "features"), ("fafi", "class_weighted"), ("etf", "features")]
 
 
+def test_several_settings_share_a_column_that_says_what_was_changed(found: Callable) -> None:
+    plain, changed = ("fafi", 0.6, {"data": "svhn"}), {"draws": "batch", "momentum_epochs": 1}
+    asked = [plain, ("fafi", 0.6, changed), ("fafi", 0.5, {"draws": "batch"}), ("fafi", 0.7, {})]
+    sheet = across(found(*asked))
+    assert sheet.header[:2] == ("variant", "settings")
+    assert [line[1] for line in sheet.body] == ["–", "draws=batch", "draws=batch, momentum_epochs=1"]
+    assert sheet.bold == {(0, 2)}
+    assert "draws" not in sheet.notes[-1] and "momentum" not in sheet.notes[-1], "the rows say it"
+    alone = across(found(("fafi", 0.6, {}), ("fafi", 0.5, {"draws": "batch"})))
+    assert alone.header[:2] == ("variant", "draws"), "one setting has a column of its own"
+
+
 def test_seeds_are_counted_where_they_are_not_the_same_everywhere(found: Callable) -> None:
     runs = found(("fafi", 0.6, {}), ("fafi", 0.6, {"alpha": 0.5}))
     del runs[Path("kept.jsonl:5")]
