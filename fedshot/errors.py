@@ -19,7 +19,15 @@ def unknown(what: str, given: str, allowed: Iterable[str]) -> UserError:
     "unknown method 'faffi': did you mean 'fafi'? Allowed: etf, fafi"
     """
     names = sorted(allowed)
-    near = get_close_matches(given.lower(), {name.lower(): name for name in names}, n=1, cutoff=0.5)
-    spelled = next((name for name in names if near and name.lower() == near[0]), None)
-    hint = f": did you mean {spelled!r}?" if spelled else "."
-    return UserError(f"unknown {what} {given!r}{hint} Allowed: {', '.join(names)}")
+    return UserError(f"unknown {what} {given!r}{did_you_mean(given, names) or '.'} Allowed: {', '.join(names)}")
+
+
+def did_you_mean(given: str, allowed: Iterable[str]) -> str:
+    """A hint at the nearest of the allowed names; empty if none is near.
+
+    >>> did_you_mean("cosin", ["linear", "cosine"]), did_you_mean("etf", ["fafi"])
+    (": did you mean 'cosine'?", '')
+    """
+    names = {name.lower(): name for name in allowed}
+    near = get_close_matches(given.lower(), names, n=1, cutoff=0.6)
+    return f": did you mean {names[near[0]]!r}?" if near else ""

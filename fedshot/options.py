@@ -10,12 +10,11 @@ import math
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from fedshot.errors import UserError, unknown
+from fedshot.errors import UserError, did_you_mean, unknown
 
 T = TypeVar("T")
 NotNegative = Annotated[float, Field(ge=0)]
@@ -182,12 +181,12 @@ def _checked(option: Option, value: Any, what: str) -> Any:
     plain = None if none_said and type(None) in typing.get_args(option.type) else value
     try:
         found = TypeAdapter(option.type).validate_python(plain)
-        if not isinstance(found, float) or math.isfinite(found):
+        a_yes = isinstance(plain, bool) and not isinstance(found, bool)  # as YAML reads yes and no
+        if not a_yes and (not isinstance(found, float) or math.isfinite(found)):
             return found
     except ValidationError:
         pass
-    near = get_close_matches(str(value).lower(), choices(option.type), n=1, cutoff=0.5)
-    hint = f": did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(str(value), choices(option.type))
     raise UserError(f"{what}: {option.key} takes {option.allowed}, not {value!r}{hint}")
 
 

@@ -21,10 +21,10 @@ from fedshot.local.arrival import to_device
 from fedshot.local.rehearsal import rehearse_terms
 from fedshot.local.statistics import sizes_of
 from fedshot.method import Client, Method, Opening
-from fedshot.methods import canonical, factory_of
+from fedshot.methods import canonical, factory_of, make_method
 from fedshot.models import ENCODERS, Classifier, default_encoder
 from fedshot.models.copies import copy_of
-from fedshot.options import bind, options_of, resolve
+from fedshot.options import options_of, resolve
 from fedshot.own_rule import check_heard, settled
 from fedshot.partition import Partition, hold_out
 from fedshot.partition.own import OWN
@@ -151,12 +151,10 @@ class Setting:
 def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> Setting:
     """Checks everything that can be wrong with a spec before a second is spent on training."""
     spec, method_name = settled(spec), canonical(spec.method)
-    factory = factory_of(method_name)
-    options = resolve(factory, spec.options, f"method {method_name!r}")
+    options = resolve(factory_of(method_name), spec.options, f"method {method_name!r}")
     if hidden := sorted(options.keys() & Spec.model_fields.keys()):
         raise UserError(f"method {method_name!r}: its option {hidden[0]!r} is also a setting of every run: rename it")
-    with blamed(method_name):
-        method = bind(factory, spec.options, f"method {method_name!r}")
+    method = make_method(method_name, spec.options)
     given = {name: getattr(spec, name) for name in spec.model_fields_set}
     # a bound goes with what it bounds: who gives the share of validation images gets that share
     brought = {name: value for name, value in method.settings.items() if name.removesuffix("_most") not in given}

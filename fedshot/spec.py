@@ -91,10 +91,17 @@ class Spec(Grown):
         "seeded", description="where noise on counts and gradients comes from: the seed, or the system for real privacy"
     )
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _yes_is_no_number(cls, given: Any) -> Any:
+        if isinstance(given, bool):  # as YAML reads yes, no, on and off
+            raise ValueError("write a number or a word")
+        return given
+
     @field_validator("public", mode="before")
     @classmethod
     def _a_share_is_a_number_as_well(cls, given: Any) -> Any:
-        return f"{given:g}" if isinstance(given, int | float) and not isinstance(given, bool) else given
+        return f"{given:g}" if isinstance(given, int | float) else given
 
     @field_validator("counts")
     @classmethod

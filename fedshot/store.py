@@ -198,6 +198,7 @@ def write_atomic(path: Path, content: bytes) -> None:
     try:
         part.write_bytes(content)
         part.replace(path)
-    except OSError:
+    except OSError as error:
         part.unlink(missing_ok=True)  # half a file on a full disk helps nobody
+        error.filename, error.filename2 = str(path), None  # what was meant to be written
         raise

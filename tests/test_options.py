@@ -91,6 +91,7 @@ def test_values_are_converted_and_nothing_else_changes() -> None:
         ({"weight": "inf"}, "weight takes a number, not 'inf'"),
         ({"weight": "none"}, "weight takes a number, not 'none'"),
         ({"steps": "2.5"}, "steps takes a whole number of at least 1, not '2.5'"),
+        ({"weight": True}, "weight takes a number, not True"),  # as YAML reads yes and on
         ({"steps": 0}, "steps takes a whole number of at least 1, not 0"),
         ({"anneal": "cosin"}, "not 'cosin': did you mean 'cosine'?"),
         ({"cap": "high"}, "hinge.cap takes a number, not 'high'"),

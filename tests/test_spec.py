@@ -17,6 +17,7 @@ from fedshot.spec import Spec, make_spec
         ({"alpha": -0.1}, "alpha = -0.1"),
         ({"alpha": float("nan")}, "alpha = nan"),
         ({"lr": float("inf")}, "lr = inf: it should be a finite number"),
+        ({"lr": True}, "lr = True: write a number or a word"),
         ({"lr": "fast"}, "lr = 'fast': it should be a valid number"),
         ({"clients": 0}, "clients = 0"),
         ({"clients": 2.5}, "clients = 2.5"),

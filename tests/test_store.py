@@ -163,7 +163,7 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: 
     write_atomic(file, b"old")
 
     def fail(*_: object) -> None:
-        raise OSError("the machine went down")
+        raise OSError(5, "the machine went down")
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", fail)
@@ -173,6 +173,14 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: 
     folder = RunFolder(tmp_path)
     folder.begin(make_spec(method="fafi"), resume=True)
     assert sorted(contents(tmp_path)) == ["record.json", "spec.json"]
+
+
+def test_a_write_that_is_not_possible_names_the_file_that_was_meant(tmp_path: Path) -> None:
+    (tmp_path / "record.json").mkdir()  # root may write anywhere, but not over a folder
+    with pytest.raises(OSError) as error:
+        write_atomic(tmp_path / "record.json", b"new")
+    assert error.value.filename == str(tmp_path / "record.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
 
 
 def test_a_client_is_finished_when_its_summary_is_whole(tmp_path: Path) -> None:

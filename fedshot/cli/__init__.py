@@ -97,6 +97,8 @@ def _explained(error: Exception) -> int:
     said = getattr(error, "format_message", None)  # of typer's own errors
     if said is None:
         raise error
+    if not said():  # help was shown in place of a command
+        return 2
     context = getattr(error, "ctx", None)
     message = said().removesuffix(".").replace("Input should be", "it should be").replace("Value error, ", "")
     return _say(f"{message} (see {context.command_path if context else 'fedshot'} --help)", 2)

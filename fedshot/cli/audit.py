@@ -59,9 +59,9 @@ def _show(found: "list[ClientAudit]") -> None:
     from rich.table import Table
 
     console, table = Console(highlight=False), Table(box=None, pad_edge=False, header_style="bold")
-    columns = ("client", "attack", "reads", "advantage", "95 %", "by chance", "AUC", "TPR at 1 % FPR", "images")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number < 3 else "right")
+    columns = ("client", "attack", "reads", "advan-\ntage", "95 %", "by\nchance", "AUC", "TPR at\n1 % FPR", "images")
+    for number, column in enumerate(columns):  # half a number is worse than none
+        table.add_column(column, justify="left" if number < 3 else "right", no_wrap=number > 2, overflow="fold")
     for each in found:
         name = "all" if each.client is None else str(each.client)
         for attack in each.attacks:
@@ -70,15 +70,19 @@ def _show(found: "list[ClientAudit]") -> None:
                 attack.attack,
                 attack.section,
                 f"{attack.advantage:.3f}{'*' if attack.significant else ' '}",
-                f"{attack.low:.2f} … {attack.high:.2f}",
+                f"{attack.low:.2f}…{attack.high:.2f}",
                 f"{attack.by_chance:.3f}",
                 f"{attack.auc:.3f}",
                 f"{attack.tpr_at_low_fpr:.1%}",
-                f"{attack.members} / {attack.others}",
+                f"{attack.members}/{attack.others}",
             )
             name = ""
     console.print(table)
-    console.print("* above what 95 of 100 attacks that know nothing reach; images: members / held out", style="dim")
+    console.print(
+        "95 %: interval of the advantage; by chance: what 95 of 100 attacks that know nothing stay below, * above it; "
+        "images: members/held out",
+        style="dim",
+    )
     for each in found:
         if each.bound is not None:
             console.print(

@@ -137,7 +137,7 @@ def _table(rows: list[dict[str, Any]]) -> None:
 
     console, table = Console(), Table(box=None, pad_edge=False, header_style="bold")
     usable = [row for row in rows if "error" not in row]
-    for column in ("fusion", "accuracy", "worst class", "calibration error", "upload of a client", "models"):
+    for column in ("fusion", "accuracy", "worst\nclass", "calibration\nerror", "upload of\na client", "models"):
         table.add_column(column, justify="left" if column == "fusion" else "right", overflow="fold")
     for row in usable:
         table.add_row(

@@ -27,12 +27,12 @@ def methods(
 
     - `fedshot methods my_variant.py` and in a variant of your own
     """
-    from fedshot.methods import ALIASES, METHODS, canonical, factory_of
+    from fedshot.methods import ALIASES, METHODS, canonical, factory_of, make_method
 
     def row(each: str) -> Row:
         factory = factory_of(each)
         options = _options(factory)
-        method = None if any(option["required"] for option in options) else factory()
+        method = None if any(option["required"] for option in options) else make_method(each, {})
         return {
             "name": each,
             "aliases": [alias for alias, target in ALIASES.items() if target == each],
@@ -77,7 +77,7 @@ def fusions(
         facts = {"reads": ", ".join(rows[0]["needs"]), "kind": "inductive" if rows[0]["inductive"] else "transductive"}
         _details(rows[0], facts, f"--fusion {name}:KEY=VALUE,KEY=VALUE")
     else:
-        _list(("name", "reads", "summary"), [[r["name"], ", ".join(r["needs"]), r["summary"]] for r in rows])
+        _list(("name", "summary"), [[r["name"], r["summary"]] for r in rows])
 
 
 def datasets(data_root: RootOption = None, json: JsonOption = False) -> None:

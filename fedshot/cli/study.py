@@ -1,6 +1,7 @@
 """`fedshot study`."""
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -136,7 +137,7 @@ def _present(
         done = [(planned, r) for planned, r in zip(plan, outcomes, strict=True) if isinstance(r, Record)]
         if done:
             _print_table(done, against, out)
-        typer.echo(f"runs: {out / 'runs'}\nquery them: fedshot results {out}")
+        typer.echo(f"runs: {out / 'runs'}\nquery them: {shlex.join(['fedshot', 'results', str(out)])}")
     for planned, error in failed:
         at = ", ".join(f"{axis} {value}" for axis, value in planned.cell.at.items() if axis in _named(plan))
         typer.echo(f"failed: {at}: {error} ({planned.folder})", err=True)

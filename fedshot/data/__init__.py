@@ -18,7 +18,7 @@ from fedshot.data.subset import draw_subset, parse_subset
 from fedshot.data.synthetic import load_synthetic
 from fedshot.errors import UserError, unknown
 
-__all__ = ["DATASETS", "SOURCES", "Dataset", "Labelled", "data_root", "load"]
+__all__ = ["DATASETS", "SOURCES", "Dataset", "Labelled", "data_root", "load", "usual_augmentation"]
 
 Loader = Callable[[str, Path, int], Dataset]  # full name, data root, seed
 
@@ -44,6 +44,16 @@ def _published(name: str, root: Path, seed: int) -> Dataset:
     mean, std = (source.mean, source.std) if source.mean else statistics(parts.train.images)
     class_names = parts.class_names or source.class_names
     return Dataset(source.name, parts.train, parts.test, class_names, mean, std, source.augmentation, parts.groups)
+
+
+def usual_augmentation(name: str) -> str:
+    """The recipe of views that a data set has where none is asked for, without reading it.
+
+    >>> usual_augmentation("mnist:images=500"), usual_augmentation("folder:photos")
+    ('characters', 'natural')
+    """
+    kind = name.partition(":")[0]
+    return SOURCES[kind].augmentation if kind in SOURCES else "characters" if kind == "digits" else "natural"
 
 
 def _pictures(name: str, root: Path, seed: int) -> Dataset:

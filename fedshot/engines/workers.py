@@ -6,8 +6,9 @@ import signal
 import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -86,9 +87,21 @@ def _start(place: Place) -> Worker:
     context.set_forkserver_preload(["fedshot.engines.lanes", "torch._dynamo"])
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, place), daemon=True)
-    process.start()
+    with _interrupts_later():
+        process.start()
     theirs.close()  # so that the end of the process is the end of the pipe
     return Worker(place, process, ours)
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Keeps an interrupt waiting; a process started meanwhile never gets one, whatever it is importing."""
+    resource_tracker.ensure_running()  # the first start would do it, and let interrupts in again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _stop(crew: Sequence[Worker]) -> None:

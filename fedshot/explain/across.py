@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from fedshot.explain.commands import command, reference
+from fedshot.explain.commands import changed_settings, command, reference, typed
 from fedshot.explain.explained import Explained
 from fedshot.explain.finding import Fact, Finding
 from fedshot.report.wording import number_of
@@ -57,7 +57,15 @@ def too_few_seeds(runs: Sequence[Explained]) -> list[Finding]:
 
 
 def _compare(methods: dict[str, list[Explained]]) -> str:
-    return command("compare", *(reference(runs[0].record.spec) for runs in methods.values()), "--seeds", "1,2,3")
+    """The same methods over three seeds, under the settings that all of their runs share."""
+    specs = [run.record.spec for runs in methods.values() for run in runs]
+    shared = {
+        name: value
+        for name, value in changed_settings(specs[0]).items()
+        if name != "seed" and all(getattr(spec, name) == value for spec in specs)
+    }
+    references = (reference(runs[0].record.spec) for runs in methods.values())
+    return command("compare", *references, *typed(specs[0], shared), "--seeds", "1,2,3")
 
 
 def not_comparable(runs: Sequence[Explained]) -> list[Finding]:
@@ -127,18 +135,28 @@ def contrast(runs: Sequence[Explained]) -> list[Finding]:
         never = {label: found for label, found in methods.items() if not any(run.has(name) for run in found)}
         shared = _twins(always) & _twins(never)
         if shared:
-            some, others = ({k: v for k, v in side.items() if _twins({k: v}) & shared} for side in (always, never))
-            findings.append(_contrast(name, some, others, len(shared)))
+            some, others = (_among(shared, side) for side in (always, never))
+            findings.append(_contrast(name, some, others, len({twin[0] for twin in shared})))
     return findings
 
 
 def _twins(methods: dict[str, list[Explained]]) -> set[tuple[object, ...]]:
     """The seeds, partitions and settings (those that are not the method's) under which these ran."""
-    specs = [(run.record.spec, _fingerprint(run)) for runs in methods.values() for run in runs]
-    return {(spec.seed, division, *(getattr(spec, name) for name in _COMMON)) for spec, division in specs}
+    return {_twin(run) for runs in methods.values() for run in runs}
 
 
-def _contrast(name: str, always: dict[str, list[Explained]], never: dict[str, list[Explained]], shared: int) -> Finding:
+def _twin(run: Explained) -> tuple[object, ...]:
+    spec = run.record.spec
+    return (spec.seed, _fingerprint(run), *(getattr(spec, name) for name in _COMMON))
+
+
+def _among(shared: set[tuple[object, ...]], methods: dict[str, list[Explained]]) -> dict[str, list[Explained]]:
+    """The runs of each method under these; methods that have none are left out."""
+    found = {label: [run for run in runs if _twin(run) in shared] for label, runs in methods.items()}
+    return {label: runs for label, runs in found.items() if runs}
+
+
+def _contrast(name: str, always: dict[str, list[Explained]], never: dict[str, list[Explained]], seeds: int) -> Finding:
     def told(label: str, runs: Sequence[Explained]) -> Fact:
         accuracy = sum(run.record.final.accuracy for run in runs) / len(runs)
         return Fact(label, f"{sum(run.has(name) for run in runs)} of {len(runs)} runs, mean accuracy {accuracy:.1%}")
@@ -153,7 +171,7 @@ def _contrast(name: str, always: dict[str, list[Explained]], never: dict[str, li
         "contrast",
         "note",
         f"{name} is in every run of {', '.join(always)} and in none of {others}, on "
-        f"{number_of(shared, 'seed')} with the same partition.",
+        f"{number_of(seeds, 'seed')} with the same partition.",
         tuple(facts),
         "Seed, partition and settings are the same, so the method, or the rule, makes the difference; the findings of "
         "the runs say how.",

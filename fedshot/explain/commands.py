@@ -3,10 +3,11 @@
 import shlex
 from collections.abc import Mapping
 
+from fedshot.data import usual_augmentation
 from fedshot.partition import unread
 from fedshot.spec import Spec, as_typed
 
-_LEFT_OUT = ("evaluate_at", "augmentation", "precision", "fusion")  # chosen anew by the data set, device or method
+_LEFT_OUT = ("evaluate_at", "precision")  # chosen anew by the device
 
 
 def command(*words: object) -> str:
@@ -29,22 +30,42 @@ def again(spec: Spec, changes: Mapping[str, object]) -> str:
     '`fedshot run aurora --epochs 30 --seed 2 --set clip_scope=joint`'
     """
     method = str(changes.get("method", spec.method))
-    kept = {name: getattr(spec, name) for name in Spec.model_fields if name not in ("method", "options", "files")}
-    kept = {
-        name: value
-        for name, value in kept.items()
-        if value != Spec.model_fields[name].default and name not in _LEFT_OUT
-    }
-    if spec.normalisation == "twice":  # which views of characters cannot have
-        kept["augmentation"] = spec.augmentation
+    kept = changed_settings(spec)
+    if "method" in changes:
+        kept.pop("fusion", None)
     settings = {**kept, **({} if "method" in changes else own_options(spec)), **changes}
     settings.pop("method", None)
-    file = settings.get("partition_file")
+    return command("run", method, *typed(spec, settings))
+
+
+def changed_settings(spec: Spec) -> dict[str, object]:
+    """The settings of a run that its method, its data set or the default would not give it."""
+    usual = {name: field.default for name, field in Spec.model_fields.items()}
+    usual |= {"fusion": _own_rule(spec), "augmentation": usual_augmentation(spec.data)}
+    left_out = ("method", "options", "files", *_LEFT_OUT)
+    kept = {name: getattr(spec, name) for name in Spec.model_fields if name not in left_out}
+    return {name: value for name, value in kept.items() if value not in (None, usual[name])}
+
+
+def typed(spec: Spec, given: Mapping[str, object]) -> list[str]:
+    """Settings as words of a command, those with an option of their own first; without what the division ignores.
+
+    Args:
+        spec: what holds where nothing is given.
+    """
+    settings, file = dict(given), given.get("partition_file")
     for name in unread(str(settings.get("recipe", spec.recipe)), str(file) if file else None):
         settings.pop(name, None)
-    typed = [as_typed(name, _text(value)) for name, value in settings.items()]
-    typed.sort(key=lambda words: words[0] == "--set")  # those with an option of their own come first
-    return command("run", method, *(word for words in typed for word in words))
+    found = [as_typed(name, _text(value)) for name, value in settings.items()]
+    found.sort(key=lambda words: words[0] == "--set")
+    return [word for words in found for word in words]
+
+
+def _own_rule(spec: Spec) -> str | None:
+    """The rule that a method of ours is fused by where none is asked for."""
+    from fedshot.methods import METHODS
+
+    return METHODS[spec.method]().fusion.name if spec.method in METHODS else None
 
 
 def reference(spec: Spec) -> str:

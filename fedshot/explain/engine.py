@@ -38,10 +38,14 @@ def explain_path(path: Path) -> Explanation:
     folders, empty = find_runs(path)
     runs: list[Explained] = []
     problems = [Problem(folder, "an empty folder") for folder in empty]
+    known: dict[tuple[str, str], str] = {}
     for folder in folders:
         try:
             run, damaged = load(folder)
             name = path.name if folder == path else str(folder.relative_to(path))
+            first = known.setdefault((run.record.spec.sha256, run.record.result_sha256), name)
+            if first != name:
+                raise NotExplained(f"the same run as {first}")
             found = tuple(findings_of(run, name))
         except (NotExplained, UserError) as reason:  # of the latter: a rule whose options have changed since
             problems.append(Problem(folder, str(reason)))

@@ -16,8 +16,7 @@ from fedshot.federation.share import read_share
 from fedshot.federation.site import SiteFile
 from fedshot.fusion import make_fusion
 from fedshot.method import Method
-from fedshot.methods import METHODS, factory_of
-from fedshot.options import bind
+from fedshot.methods import METHODS, make_method
 from fedshot.partition import Partition
 from fedshot.partition.own import OWN
 from fedshot.privacy.check import check_privacy
@@ -80,7 +79,7 @@ def method_of(order: Order, files: Sequence[Path]) -> Method:
     for key, value in options.items():
         if key.rpartition(".")[2] == "file" and value:
             options[key] = here(str(value))
-    return bind(factory_of(reference), options, f"method {spec.method!r}")
+    return make_method(reference, options)
 
 
 def own_data(site: SiteFile, order: Order) -> Labelled:

@@ -143,6 +143,8 @@ def _watched(rule: Fusion, name: str) -> Fusion:
                 if not isinstance(found, Tensor) or tuple(found.shape) != wanted:
                     told = tuple(found.shape) if isinstance(found, Tensor) else repr(found)
                     raise UserError(f"{name}: scores must be a tensor of images × classes, here {wanted}, not {told}")
+                if odd := int((~found.isfinite().all(1)).sum()):
+                    raise UserError(f"{name}: the scores of {odd} of {len(found)} images are not all finite numbers")
                 return found
 
             return scores

@@ -1,9 +1,10 @@
 """Methods by name. A method is composed of small parts; a variant is its parent with one part replaced."""
 
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from fedshot.errors import unknown
+from fedshot.errors import UserError, unknown
 from fedshot.method import Method
 from fedshot.methods.align_uniform import align_uniform
 from fedshot.methods.annealed_anchors import annealed_anchors
@@ -33,8 +34,8 @@ from fedshot.methods.sliding_anchors import sliding_anchors
 from fedshot.methods.split_announced import split_announced
 from fedshot.methods.split_local import split_local
 from fedshot.methods.two_stage_bank import two_stage_bank, two_stage_bank_sound
-from fedshot.options import parse_inline
-from fedshot.user_file import function_in
+from fedshot.options import bind, parse_inline
+from fedshot.user_file import blamed, file_of, function_in
 
 METHODS: dict[str, Callable[..., Method]] = {
     "fafi": fafi,
@@ -118,6 +119,8 @@ def parse_reference(text: str) -> tuple[str, dict[str, str]]:
     ('mine.py:variant', {'weight': '2'})
     """
     head, colon, tail = text.rpartition(":")
+    if colon and "=" not in tail and not file_of(text):
+        raise UserError(f"{text!r}: write {canonical(head)}:{tail or 'option'}=VALUE")
     name, inline = (head, tail) if colon and "=" in tail else (text, "")
     return canonical(name), parse_inline(inline, f"method {name!r}")
 
@@ -126,6 +129,16 @@ def factory_of(name: str) -> Callable[..., Method]:
     """The function that makes a method: from METHODS, or from a file FILE.py or FILE.py:function."""
     name = canonical(name)
     return METHODS[name] if name in METHODS else _from_file(name)
+
+
+def make_method(name: str, given: Mapping[str, Any]) -> Method:
+    """A method by its name, or from a file of the user's, with options."""
+    what = f"method {name!r}"
+    with blamed(name):
+        made = bind(factory_of(name), given, what)
+    if not isinstance(made, Method):
+        raise UserError(f"{name} must return a Method, not {made!r}")
+    return made
 
 
 def _from_file(reference: str) -> Callable[..., Method]:

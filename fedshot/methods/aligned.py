@@ -14,6 +14,7 @@ from fedshot.method import Client, Method
 from fedshot.methods.fafi import fafi
 from fedshot.methods.terms import FAFI_TERMS, prototypes
 from fedshot.models import prototypes_of
+from fedshot.options import NotNegative
 
 AnchorKind = Literal["etf", "random", "zero", "etf_scaled", "random_scaled", "semantic"]
 Measure = Literal["all", "present", "cosine", "features", "features_cosine"]
@@ -32,7 +33,7 @@ class Alignment:
     anchors: AnchorKind = "etf"
     measure: Measure = "all"
     file: str | None = None
-    weight: float | None = None
+    weight: NotNegative | None = None
 
     def targets(self, client: Client) -> Tensor:
         """The anchors of this run, (C, d), on the client's device."""

@@ -6,10 +6,11 @@ from typing import Literal
 from fedshot.method import Method
 from fedshot.methods.aligned import Alignment
 from fedshot.methods.etf import etf
+from fedshot.options import NotNegative
 
 
 def annealed_anchors(
-    weight: float = 5.0,
+    weight: NotNegative = 5.0,
     anneal: Literal["linear", "cosine", "constant"] = "linear",
     alignment: Alignment = Alignment("random"),
 ) -> Method:

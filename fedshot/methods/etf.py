@@ -5,10 +5,11 @@ from typing import Literal
 from fedshot.local.weighting import Scheduled
 from fedshot.method import Method
 from fedshot.methods.aligned import Alignment, aligned
+from fedshot.options import NotNegative
 
 
 def etf(
-    weight: float = 5.0,
+    weight: NotNegative = 5.0,
     anneal: Literal["linear", "cosine", "constant"] = "linear",
     alignment: Alignment = Alignment("etf"),
 ) -> Method:

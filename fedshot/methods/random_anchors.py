@@ -3,8 +3,9 @@
 from fedshot.local.weighting import Scheduled
 from fedshot.method import Method
 from fedshot.methods.aligned import Alignment, aligned
+from fedshot.options import NotNegative
 
 
-def random_anchors(weight: float = 1.0, alignment: Alignment = Alignment("random")) -> Method:
+def random_anchors(weight: NotNegative = 1.0, alignment: Alignment = Alignment("random")) -> Method:
     """FAFI + weight MSE(prototypes, random unit anchors)."""
     return aligned("random_anchors", alignment, lambda client: Scheduled(weight))

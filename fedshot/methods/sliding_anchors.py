@@ -10,9 +10,10 @@ from fedshot.method import Client, Method
 from fedshot.methods.aligned import Alignment, initial_prototypes, policy
 from fedshot.methods.fafi import fafi
 from fedshot.methods.terms import FAFI_TERMS
+from fedshot.options import NotNegative
 
 
-def sliding_anchors(weight: float = 5.0, alignment: Alignment = Alignment("etf")) -> Method:
+def sliding_anchors(weight: NotNegative = 5.0, alignment: Alignment = Alignment("etf")) -> Method:
     """FAFI + weight (1 - p) MSE(prototypes, (1 - p) start + p anchors), p over the whole run."""
 
     def objective(client: Client) -> Objective:

@@ -93,7 +93,7 @@ def _head(partition: Partition, name_width: int, cell: int, merged: int, cells: 
 
 def _foot(partition: Partition, merged: int) -> list[Text]:
     """What the map does not show by itself."""
-    notes = [f"{_title(partition)}, fingerprint {partition.fingerprint[:12]}"]
+    notes = [_title(partition)]
     if merged > 1:
         notes.append(f"one cell stands for {merged} classes")
     if partition.clients > MOST_ROWS:

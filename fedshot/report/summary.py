@@ -10,6 +10,7 @@ from rich.text import Text
 
 from fedshot.report.agreement import recipe_in_words
 from fedshot.report.wording import bytes_in_words, marks, number_of, seconds_in_words, sparkline
+from fedshot.study.rows import variant
 from fedshot.study.statistics import ABSENT
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def run_summary(record: "Record") -> RenderableType:
 
 def _headline(record: "Record") -> Text:
     final = record.final
-    line = Text.assemble((record.spec.method, "bold"), "  ", (f"{100 * final.accuracy:.1f} %", "bold green"))
+    line = Text(variant(record.spec.method, record.spec.options), style="bold")
+    line.append(f"  {100 * final.accuracy:.1f} %", style="green")
     line.append(f"  after {number_of(final.epoch, 'local epoch')}, 1 seed ({record.spec.seed})", style="dim")
     skipped = sum(client.skipped is not None for client in record.clients)
     for mark in marks(final.inductive, final.phases, skipped, len(record.clients)):

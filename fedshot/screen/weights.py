@@ -66,7 +66,7 @@ def update_direction(members: Sequence[Member], start: Classifier) -> Found:
             usual=usual,
             limit=_AWAY,
             suspicious=bool(value < _AWAY),
-            words=f"its update points away from the others' (cosine {float(value):+.2f}, usual {usual:+.2f})",
+            words=f"its update has cosine {float(value):+.2f} with the others', {usual:+.2f} is usual",
         )
         for member, value in zip(members, values, strict=True)
     }

@@ -88,7 +88,8 @@ def _seconds_per_sample(left: Sequence[Planned], known: Sequence[Record], execut
     setting = prepare(first.spec, execution.data_root, execution.devices[0])
     with one_thread(setting.device):
         speed = measure_eager(setting, _TIMING_SECONDS).images_per_second
-    return 1 / speed, f"from a quick timing of a step of {first.label} on {first.spec.data}, without evaluation"
+    timed = f"from a quick timing of a step of {first.label} on {first.spec.data}"
+    return 1 / speed, f"{timed}; starting and evaluating take some seconds a run more"
 
 
 def _bytes_by_kind(left: Sequence[Planned], known: Mapping[Path, Record], execution: Execution) -> dict[Kind, int]:

@@ -136,9 +136,10 @@ def difference_sheet(found: Sequence[Difference], reference: str, value: str) ->
         for one in found
     ]
     unit = ", in percentage points" if percent_points else ""
+    tests = sum(one.corrected is not None for one in found)
     notes = (
         f"Difference in {value} to {reference}{unit}, paired over seeds with the same partition [95 % interval].",
-        f"p: corrected after Holm, in the family of the {sum(one.corrected is not None for one in found)} tests shown.",
+        *([f"p: corrected after Holm, in the family of the {tests} tests shown."] if tests else []),
         "Personal: accuracy of each client's own model on classes as often as it holds them, mean over clients.",
         f"s: seconds of all clients together, kB: what travels to and from a client; both above {reference}.",
         *([_EXCHANGE_NOTE] if any(one.phases > 1 for one in found) else []),

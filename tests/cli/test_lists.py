@@ -21,7 +21,8 @@ def test_methods_as_json(call: Callable) -> None:
     assert all(row["summary"] and row["fusion"] in FUSIONS for row in rows)
     assert [row["name"] for row in rows if row["phases"] != 1] == ["split_announced"]
     options = {option["key"]: option for row in rows if row["name"] == "etf" for option in row["options"]}
-    assert options["weight"] == {"key": "weight", "allowed": "a number", "default": 5.0, "required": False}
+    told = {"allowed": "a number of at least 0", "default": 5.0, "required": False}
+    assert options["weight"] == {"key": "weight", **told}
 
 
 def test_methods_as_a_table_that_hides_nothing(call: Callable) -> None:

@@ -27,9 +27,11 @@ MISTAKES = {
     "run fafi --encoder resnet19": "unknown encoder 'resnet19': did you mean 'resnet18'?",
     "run fafi --set lrr=1": "unknown setting for fafi 'lrr': did you mean 'lr'?",
     "run etf --set wieght=1": "unknown setting for etf 'wieght': did you mean 'weight'?",
-    "run etf --set weight=heavy": "method 'etf': weight takes a number, not 'heavy'",
+    "run etf --set weight=heavy": "method 'etf': weight takes a number of at least 0, not 'heavy'",
     "run etf --set anneal=cosin": "did you mean 'cosine'?",
     "run etf:wieght=1": "unknown option of method 'etf' 'wieght': did you mean 'weight'?",
+    "run etf:weight": "'etf:weight': write etf:weight=VALUE",
+    "run etf:weight=-1": "weight takes a number of at least 0, not '-1'",
     "run etf:weight=1 --set weight=2": "weight is given twice",
     "run fafi --set lr=fast": "lr = 'fast': it should be a valid number",
     "run fafi --set schedule=cosin": "unknown schedule 'cosin': did you mean 'cosine'?",
@@ -125,6 +127,13 @@ def test_options_of_ones_own_method_are_checked_too(call: Callable, variant: Pat
     demanding.write_text(variant.read_text().replace("strength: float = 1.0", "strength: float"))
     assert "strength has no default: give it as strength=VALUE" in call("run", str(demanding)).err
     assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_variant_that_returns_something_else_is_told(call: Callable, variant: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "odd.py"
+    odd.write_text("from fedshot.method import Method\n\n\ndef mine() -> Method:\n    return None\n")
+    for command in ("run", "methods"):
+        assert f"{odd} must return a Method, not None" in call(command, str(odd)).err
 
 
 def test_a_foreign_folder_is_not_touched(call: Callable) -> None:

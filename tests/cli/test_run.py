@@ -356,6 +356,7 @@ def test_runs_by_rules_of_ones_own_share_their_clients(call: Callable) -> None:
         ("-> Fusion", "-> object", "must define one function that returns a Fusion"),
         ('return Fusion("mine", fuse)', "return None", "own.py must return a Fusion, not None"),
         ("return replace(plain, combine=", "return (replace, ", "own.py: its fuse must return a Predictor"),
+        ("scale * plain", "float('nan') * plain", "own.py: the scores of 360 of 360 images are not all finite numbers"),
         ("scale * plain.combine(outputs)", "outputs.logits", "own.py: scores must be a tensor of images × classes"),
     ],
 )
@@ -484,6 +485,23 @@ def test_a_worker_that_dies_is_told_and_the_run_goes_on_with_resume(
     assert (healed.status, healed.err) == (0, "")
     assert kept.stat().st_mtime_ns == before
     assert healed.json["result_sha256"] == call(*command, "whole").json["result_sha256"]
+
+
+def test_an_interrupt_while_workers_are_started_has_one_line(tmp_path: Path, three_clients: str) -> None:
+    command = [PROGRAM, "run", "fafi", "--partition-file", three_clients, "-k", "3", "-w", "2", "-e", "5000"]
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    running = subprocess.Popen([*command, "--out", "r"], cwd=tmp_path, start_new_session=True, **pipes)
+    while running.poll() is None and not _has_fork_server(running.pid):
+        time.sleep(0.02)
+    os.killpg(running.pid, signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert (running.returncode, out) == (130, "")
+    assert err == "fedshot: interrupted; finished clients are kept: the same command goes on\n"
+
+
+def _has_fork_server(parent: int) -> bool:
+    listed = subprocess.run(["ps", "-eo", "ppid=,args="], capture_output=True, text=True, check=True).stdout
+    return any(row.split()[0] == str(parent) and "forkserver" in row for row in listed.splitlines())
 
 
 def test_an_interrupt_keeps_what_is_finished_and_leaves_no_process(tmp_path: Path, three_clients: str) -> None:

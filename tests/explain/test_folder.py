@@ -163,7 +163,26 @@ def test_too_few_seeds_for_a_comparison(mixed: Path) -> None:
     (finding,) = [f for f in explain_path(mixed).across if f.name == "too_few_seeds"]
     found = {fact.name: fact.value for fact in finding.facts}
     assert found == {"seeds of fafi": 2, "seeds of etf weight=0.001": 1, "seeds of etf weight=0.002": 1}
-    assert "`fedshot compare etf:weight=0.001 etf:weight=0.002 fafi --seeds 1,2,3`" in finding.remedies[0]
+    compared = finding.remedies[0].partition("`fedshot compare ")[2].partition("`")[0].split()
+    assert compared[:3] == ["etf:weight=0.001", "etf:weight=0.002", "fafi"]
+    assert compared[3:5] == ["--clients", "2"] and "--batch-size 16 --seeds 1,2,3" in " ".join(compared)
+    assert "--epochs" not in compared  # of which one run had more
+
+
+def test_a_copy_of_a_run_is_not_another_seed(mixed: Path, tmp_path: Path) -> None:
+    for name, run in (("a", "fafi-1"), ("b", "fafi-1"), ("c", "fafi-2")):
+        shutil.copytree(mixed / run, tmp_path / name)
+    assert [run.name for run in explain_path(tmp_path).runs] == ["a", "c"]
+    assert reasons(tmp_path) == {"b": "the same run as a"}
+
+
+def test_a_contrast_is_made_by_runs_under_equal_settings_alone(mixed: Path, tmp_path: Path) -> None:
+    for name in ("fafi-1", "fafi-2", "etf-1", "etf-3"):  # etf has no second seed, and six epochs once
+        shutil.copytree(mixed / name, tmp_path / name)
+    contrasts = [f for f in explain_path(tmp_path).across if f.name == "contrast"]
+    (finding,) = [f for f in contrasts if f.title.startswith("alignment_without_effect")]
+    assert {fact.name for fact in finding.facts} == {"etf weight=0.002", "fafi"}
+    assert all(" of 1 runs" in str(fact.value) for fact in finding.facts)
 
 
 def test_methods_that_do_not_share_their_epochs(mixed: Path) -> None:

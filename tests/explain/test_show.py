@@ -99,10 +99,11 @@ def test_markdown_holds_its_plots(exploded: Explanation) -> None:
 
 
 def test_json_is_complete_and_plain(exploded: Explanation) -> None:
-    odd = Finding("odd", "note", "1", (Fact("x", float("inf")),), "c", ())
+    odd = Finding("odd", "note", "1", (Fact("x", float("inf")), Fact("y", 0.25, "%")), "c", ())
     found = replace(exploded, runs=(replace(exploded.runs[0], findings=(odd, *exploded.runs[0].findings)),))
     back = json.loads(json.dumps(as_json(found), allow_nan=False))
     assert back["runs"][0]["findings"][0]["facts"][0]["value"] is None
+    assert back["runs"][0]["findings"][0]["facts"][1] == {"name": "y", "value": 0.25, "unit": "share", "limit": ""}
     assert {"name", "severity", "title", "facts", "cause", "remedies", "clients", "epochs", "series", "run"} == set(
         back["runs"][0]["findings"][1]
     )

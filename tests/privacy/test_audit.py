@@ -217,7 +217,7 @@ def test_the_command_prints_a_table_or_json(
         return int(end.value.code or 0), printed.out, printed.err
 
     status, out, _ = call()
-    assert status == 0 and "likelihood" in out and "TPR at 1 % FPR" in out
+    assert status == 0 and "likelihood" in out and "1 % FPR" in out and "interval of the advantage" in out
     status, out, _ = call("--json", "--client", "2")
     (only,) = json.loads(out)
     assert only["client"] == 2 and only["attacks"][0]["attack"] == "loss"

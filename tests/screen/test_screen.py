@@ -92,7 +92,7 @@ def test_the_attacker_is_found_and_nobody_else(
         ("scaled", "layer norms", "times as long as usual"),
         ("boosted", "layer norms", "times as long as usual"),
         ("random_weights", "layer directions", "with the shared start"),
-        ("sign_flip", "update direction", "points away from the others'"),
+        ("sign_flip", "update direction", "with the others'"),
         ("label_flip", "shared labels", "shared classes have the others' names"),
     ],
 )

@@ -13,6 +13,7 @@ from fedshot.study import Results, load_results
 from fedshot.study.diagram import rank_diagram, save_diagram
 from fedshot.study.ranks import differences, rank
 from fedshot.study.statistics import compare_ranks, critical_difference, holm
+from fedshot.study.tables import difference_sheet
 
 # Demšar 2006, table 6: AUC on 14 data sets. Two of the last but one are printed as equal and ranked 2 and 3.
 DEMSAR = {
@@ -114,6 +115,7 @@ def test_differences_are_paired_and_corrected_as_a_family(ranked: Path) -> None:
     assert [one.corrected for one in found] == holm([p or 0 for p in ps])
     first = next(one for one in found if one.variant == "aurora" and one.cell == {"alpha": 0.1})
     assert first.paired.mean == pytest.approx(0.1 + 0.003 * 2) and first.paired.n == 3
+    assert "in the family of the 8 tests shown" in " ".join(difference_sheet(found, "fafi", "final.accuracy").notes)
     with pytest.raises(UserError, match="unknown method among these results 'faffi': did you mean 'fafi'"):
         differences(load_results(ranked), "faffi")
 

@@ -8,7 +8,7 @@ from fedshot.explain.across import by_label
 from fedshot.explain.engine import Explanation
 from fedshot.explain.explained import Explained
 from fedshot.explain.finding import SEVERITIES, Finding, Series, Severity, listed
-from fedshot.report.wording import sparkline
+from fedshot.report.wording import number_of, sparkline
 
 MOST_MARKS = 40  # characters of a sparkline
 
@@ -27,9 +27,8 @@ def selected(explanation: Explanation, least: Severity) -> Explanation:
 def summary(run: Explained) -> str:
     """A run in one line."""
     spec, final = run.record.spec, run.record.final
-    return (
-        f"{run.label} · {spec.data} · seed {spec.seed} · {100 * final.accuracy:.1f} % after {final.epoch} local epochs"
-    )
+    epochs = number_of(final.epoch, "local epoch")
+    return f"{run.label} · {spec.data} · seed {spec.seed} · {100 * final.accuracy:.1f} % after {epochs}"
 
 
 def where(finding: Finding) -> str:
@@ -92,9 +91,11 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
 
 
 def _plain(finding: Finding) -> dict[str, Any]:
-    """A finding whose numbers JSON can hold."""
+    """A finding whose numbers JSON can hold; a share stays one, and is called so."""
     found = asdict(finding)
     for fact in found["facts"]:
+        if fact["unit"] == "%" and not isinstance(fact["value"], str):
+            fact["unit"] = "share"
         if isinstance(fact["value"], float) and not math.isfinite(fact["value"]):
             fact["value"] = None
     return found
