@@ -9,10 +9,10 @@ from types import ModuleType
 import pytest
 
 from fedshot.errors import UserError
+from fedshot.kept import read_collection
 from fedshot.methods import METHODS
 from fedshot.notes.note import Table
 from fedshot.record import Record
-from fedshot.report.collection import read_collection
 from fedshot.report.note import KeptNote, note_in_markdown, read_note, side_by_side
 
 ROOT = Path(__file__).parent.parent

@@ -59,7 +59,7 @@ def report(
 
     - `fedshot report results/cifar.jsonl --where "alpha<=0.1" --markdown` tables from kept records
     """
-    from fedshot.report.collection import keep
+    from fedshot.kept import keep
     from fedshot.report.gather import gather
     from fedshot.report.markdown import tables_in_markdown
     from fedshot.report.paper import parse_formats, write_figures

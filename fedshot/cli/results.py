@@ -20,7 +20,9 @@ _FIGURES = ("final.accuracy", "final.worst_class_accuracy", "cost.upload_bytes",
 
 
 def results(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a folder of runs, studies or comparisons")],
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="a folder of runs, studies or comparisons, or kept records (.jsonl)")
+    ],
     where: Annotated[
         list[str] | None,
         typer.Option("--where", help="conditions, as `method=fafi|etf,alpha<=0.1`; all must hold", metavar="QUERY"),
@@ -50,7 +52,7 @@ def results(
     ] = None,
     format: Annotated[Format, typer.Option("--format", "-f", help="how to write it")] = Format.table,
 ) -> None:
-    """Query the finished runs below a folder.
+    """Query finished runs, below a folder or kept in a file.
 
     **Examples**
 
@@ -61,6 +63,8 @@ def results(
     - `fedshot results runs/skew --pivot rows=variant,columns=alpha --format latex`
 
     - `fedshot results runs/skew --ranks --figure ranks.pdf`
+
+    - `fedshot results results/map-digits.jsonl --against fafi` kept records in place of folders
     """
     from fedshot.study.results import load_results
 
@@ -71,7 +75,7 @@ def results(
     if value is not None and not (ranks or against):
         raise UserError("--value does nothing without --ranks or --against; --pivot takes it as value=NAME")
     value = value or "final.accuracy"
-    found = load_results(folder)
+    found = load_results(path)
     for problem in found.problems[:_MOST_PROBLEMS]:
         print(f"fedshot: left out: {problem}", file=sys.stderr)
     if (more := len(found.problems) - _MOST_PROBLEMS) > 0:
@@ -80,7 +84,7 @@ def results(
         found = found.where(query)
     if not found.rows:
         raise UserError(
-            f"no run below {folder} satisfies --where {' '.join(where or [])} (accuracies are shares of 1, as 0.9)"
+            f"no run in {path} satisfies --where {' '.join(where or [])} (accuracies are shares of 1, as 0.9)"
         )
     found = found.sort(sort) if sort else found
     if ranks:

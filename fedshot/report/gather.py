@@ -7,15 +7,14 @@ the rest goes on.
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedshot import __version__
 from fedshot.errors import UserError, unknown
+from fedshot.kept import records_at
 from fedshot.report.agreement import recipe_in_words
-from fedshot.report.collection import SUFFIX, collected
 from fedshot.report.wording import number_of
+from fedshot.spec import Spec
 
 if TYPE_CHECKING:
     from fedshot.record import Record
@@ -58,7 +57,13 @@ def gather(
     """
     found: dict[Path, Record] = {}
     problems: list[str] = []
-    for place, read in _sources(paths, problems):
+    sources: dict[Path, Callable[[], Record]] = {}
+    for path in paths:
+        there = dict(records_at(path))
+        if not there:
+            problems.append(f"{path} holds no finished run")
+        sources |= there
+    for place, read in sources.items():
         if confined and not any(stays_inside(place, path) for path in paths):
             problems.append(f"{place} holds a link that leads out of the folder: it is not shown")
             continue
@@ -74,47 +79,10 @@ def gather(
     return Gathered(tasks, tuple(problems), found)
 
 
-def _sources(paths: Sequence[Path], problems: list[str]) -> Iterator[tuple[Path, Callable[[], "Record"]]]:
-    """Where every record lies, the folder of a run or a line of a collection, and how to read it."""
-    seen: set[Path] = set()
-    for path in paths:
-        if not path.exists():
-            raise UserError(
-                f"{path} does not exist: give the folder of a run, of a comparison or of a study, or kept records"
-            )
-        if path.is_file() and path.suffix == SUFFIX:
-            yield from collected(path)
-            continue
-        files = [path] if path.is_file() else sorted(path.rglob("record.json"))
-        if not files:
-            problems.append(f"{path} holds no finished run: there is no record.json below it")
-        yield from ((file.parent, partial(read_strictly, file)) for file in files if file not in seen)
-        seen.update(files)
-
-
 def stays_inside(run: Path, root: Path) -> bool:
     """Whether no file of a run folder is a link to a place outside of the root."""
     files = [run / "spec.json", run / "record.json", run / "telemetry.jsonl", *run.glob("clients/*/*")]
     return all(file.resolve().is_relative_to(root.resolve()) for file in files)
-
-
-def read_strictly(file: Path) -> "Record":
-    """The record in a file; refuses a damaged one and one of another version, with its reason."""
-    from fedshot.record import RecordDamaged, parse_record
-
-    try:
-        content = file.read_bytes()
-        made_by = json.loads(content)["versions"]["fedshot"]
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{file} is damaged or not the record of a run: run it again") from None
-    if made_by != __version__:
-        raise UserError(f"{file} was made by fedshot {made_by}, this is {__version__}: run it again")
-    try:
-        return parse_record(content)
-    except RecordDamaged as error:
-        raise UserError(f"{file} is damaged: {error}") from None
 
 
 def _once(found: dict[Path, "Record"], problems: list[str]) -> dict[Path, "Record"]:
@@ -164,13 +132,18 @@ def _mean(records: Sequence["Record"]) -> float:
 
 
 def _labels(records: Sequence["Record"]) -> list[str]:
-    """The method of each record with its options as typed, followed by what sets it apart from others of that name."""
+    """The method of each record with its options as typed, followed by what sets it apart from others of that name.
+
+    What is at its default goes without saying.
+    """
+    usual = {name: field.default for name, field in Spec.model_fields.items()}
     names = [_name(record) for record in records]
     facts = [_facts(record) for record in records]
     labels = []
     for name, fact in zip(names, facts, strict=True):
         peers = [other for other_name, other in zip(names, facts, strict=True) if other_name == name]
-        told = [f"{key}={fact.get(key)}" for key in fact if any(peer.get(key) != fact[key] for peer in peers)]
+        changed = [key for key in fact if fact[key] != usual.get(key)]
+        told = [f"{key}={fact[key]}" for key in changed if any(peer.get(key) != fact[key] for peer in peers)]
         labels.append(f"{name} ({', '.join(told)})" if told else name)
     return labels
 

@@ -1,6 +1,5 @@
-"""Every run below a folder as flat rows: what was asked, what came out, what it cost. To query, to pivot, to export."""
+"""Finished runs as flat rows: what was asked, what came out, what it cost. To query, to pivot, to export."""
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedshot.errors import UserError, unknown
+from fedshot.kept import records_at
 from fedshot.spec import Spec
 from fedshot.study.grid import OPTION, SETTINGS
 from fedshot.study.query import Condition, parse_where
 from fedshot.study.rows import Row, row_of
 
 if TYPE_CHECKING:
-    from fedshot.record import Record
     from fedshot.study.pivot import Pivot
 
 TOGETHER = "settings"  # the column that several settings may share
@@ -102,26 +101,23 @@ class Results:
 
 
 def load_results(path: Path | str) -> Results:
-    """All finished runs below a folder: studies, single runs, comparisons. What cannot be read is in `problems`."""
-    folder = Path(path)
-    if not folder.is_dir():
-        raise UserError(f"there is no folder {folder} to read results from")
-    rows: dict[str, Row] = {}
-    problems = []
-    for place in sorted({file.parent for name in ("record.json", "spec.json") for file in folder.rglob(name)}):
-        found = _read(place)
-        if isinstance(found, str):
-            problems.append(f"{place}: {found}")
+    """All finished runs below a folder, or the records of a collection. What cannot be read is in `problems`."""
+    path, rows, problems = Path(path), dict[str, Row](), []
+    for place, read in records_at(path):
+        try:
+            found = read()
+        except UserError as error:
+            problems.append(str(error))
             continue
         row = rows.setdefault(found.spec.sha256, row_of(found, place))  # the same run in two folders counts once
         if row["result_sha256"] != found.result_sha256:
             problems.append(f"{place}: the same run as {row['run']}, with another result")
+    folders = sorted(file.parent for file in path.rglob("spec.json")) if path.is_dir() else []
+    problems += [f"{folder}: the run is not finished" for folder in folders if not (folder / "record.json").exists()]
     if not rows:
         seen = f": {problems[0]}" if problems else ""
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise UserError(
-            f"there is no finished run below {folder}{seen}{more}: make one with fedshot run or fedshot study"
-        )
+        raise UserError(f"there is no finished run in {path}{seen}{more}: make one with fedshot run or fedshot study")
     return Results(tuple(sorted(rows.values(), key=_order)), tuple(problems))
 
 
@@ -129,26 +125,6 @@ def _order(row: Row) -> list[tuple[int, Any]]:
     """By variant, settings and seed; numbers come in their order, before words."""
     values = [row["variant"], *(row[name] for name in SETTINGS), row["seed"]]
     return [(0, value) if isinstance(value, int | float) else (1, str(value)) for value in values]
-
-
-def _read(place: Path) -> "Record | str":
-    """The record in a folder, or why it is left out."""
-    from fedshot import __version__
-    from fedshot.record import RecordDamaged, parse_record
-
-    file = place / "record.json"
-    if not file.exists():
-        return "the run is not finished"
-    try:
-        content = file.read_bytes()
-        version = json.loads(content)["versions"]["fedshot"]
-        if version != __version__:
-            return f"the record is of fedshot {version}, this is {__version__}"
-        return parse_record(content)
-    except RecordDamaged as error:
-        return f"damaged record ({error})"
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return f"damaged record ({type(error).__name__}: {error})"
 
 
 def _holds(condition: Condition, row: Row) -> bool:

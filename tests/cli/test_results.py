@@ -79,7 +79,7 @@ def test_differences_to_one_method(call: Callable, folder: str) -> None:
     ("options", "said"),
     [
         (["--where", "alhpa=1"], "did you mean 'alpha'"),
-        (["--where", "seed=5"], "no run below runs satisfies --where seed=5"),
+        (["--where", "seed=5"], "no run in runs satisfies --where seed=5"),
         (["--pivot", "row=method"], "write rows=NAME+NAME,columns=NAME,value=NAME"),
         (["--pivot", "rows=method", "--ranks"], "choose one of"),
         (["--figure", "x.svg"], "--figure does nothing without --ranks"),
@@ -96,4 +96,4 @@ def test_mistakes_are_told(call: Callable, folder: str, options: list[str], said
 def test_an_empty_folder_is_an_error(call: Callable) -> None:
     Path("empty").mkdir()
     answer = call("results", "empty")
-    assert answer.status == 2 and "there is no finished run below empty" in answer.err
+    assert answer.status == 2 and "there is no finished run in empty" in answer.err

@@ -40,8 +40,8 @@ def test_one_method_with_two_options_is_two_rows_named_by_what_differs(write, ma
     write("four", make_record("aurora", options={"hinge.cap": 7.0}))
     assert {*gather([tmp_path]).tasks[0].runs} == {
         "etf:weight=1",
-        "etf (lr=0.05)",
-        "etf (lr=0.1)",
+        "etf",
+        "etf (lr=0.1)",  # the other has the usual rate
         "aurora:hinge.cap=7",  # an option that is not usual is told, whoever else is there
     }
     assert gather([tmp_path], baseline="etf:weight=1").tasks

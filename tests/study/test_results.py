@@ -8,7 +8,9 @@ from types import ModuleType
 
 import pytest
 
+from fedshot import __version__
 from fedshot.errors import UserError
+from fedshot.kept import keep, records_at
 from fedshot.study import load_results
 from fedshot.study.rows import row_of
 from fedshot.study.sheet import as_latex, as_markdown
@@ -127,21 +129,32 @@ def test_what_cannot_be_read_is_named_and_the_rest_reported(grid: Path, write_ru
     (unfinished / "record.json").unlink()
     results = load_results(grid)
     assert len(results.rows) == 12
-    said = {problem.partition(": ")[0]: problem.partition(": ")[2] for problem in results.problems}
-    assert said[str(broken)].startswith("damaged record (")
-    assert said[str(old)].startswith("the record is of fedshot 0.0.1, this is ")
-    assert said[str(changed)] == "damaged record (its results do not fit their hash, so it was changed)"
-    assert said[str(unfinished)] == "the run is not finished"
+    assert set(results.problems) == {
+        f"{broken}/record.json is damaged or not the record of a run: run it again",
+        f"{old}/record.json was made by fedshot 0.0.1, this is {__version__}: run it again",
+        f"{changed}/record.json is damaged: its results do not fit their hash, so it was changed",
+        f"{unfinished}: the run is not finished",
+    }
+
+
+def test_kept_records_are_read_like_folders(grid: Path, tmp_path: Path) -> None:
+    keep(tmp_path / "kept.jsonl", [read() for _, read in records_at(grid)])
+    kept, runs = load_results(tmp_path / "kept.jsonl"), load_results(grid)
+    assert [{**row, "run": ""} for row in kept.rows] == [{**row, "run": ""} for row in runs.rows]
+    assert kept.rows[0]["run"].startswith(f"{tmp_path}/kept.jsonl:")
+    (tmp_path / "kept.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"no finished run in .*kept\.jsonl: make one"):
+        load_results(tmp_path / "kept.jsonl")
 
 
 def test_a_folder_without_runs_is_an_error(tmp_path: Path, write_run) -> None:
-    with pytest.raises(UserError, match="there is no folder"):
+    with pytest.raises(UserError, match="does not exist: give the folder"):
         load_results(tmp_path / "absent")
-    with pytest.raises(UserError, match=r"there is no finished run below .*: make one with fedshot run"):
+    with pytest.raises(UserError, match=r"there is no finished run in .*: make one with fedshot run"):
         load_results(tmp_path)
     folder = write_run("fafi", 0.1)
     (folder / "record.json").write_text("")
-    with pytest.raises(UserError, match="damaged record"):
+    with pytest.raises(UserError, match="is damaged"):
         load_results(tmp_path)
 
 

@@ -1,5 +1,6 @@
-"""Records kept in one file, a line each: small enough for a repository, whole enough to make every table again.
+"""Records where they are kept: in the folders of runs, or in a collection.
 
+A collection is one file, a record on each line: small enough for a repository, whole enough to make every table again.
 A line holds all of a run's record.json. Uploads and telemetry do not travel.
 """
 
@@ -10,12 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedshot import __version__
 from fedshot.errors import UserError
 
 if TYPE_CHECKING:
     from fedshot.record import Record
 
 SUFFIX = ".jsonl"
+
+Sources = Iterator[tuple[Path, Callable[[], "Record"]]]  # where a record lies, and how to read it
 
 
 @dataclass(frozen=True)
@@ -35,8 +39,40 @@ class Kept:
         return f"{self.new} new, {self.replaced} replaced, {self.before} as before"
 
 
-def collected(path: Path) -> Iterator[tuple[Path, Callable[[], "Record"]]]:
-    """Where each record of a collection lies, as FILE:LINE, and how to read it."""
+def records_at(path: Path) -> Sources:
+    """The records of all finished runs below a folder, of one file, or of a collection."""
+    if not path.exists():
+        raise UserError(
+            f"{path} does not exist: give the folder of a run, of a comparison or of a study, or kept records"
+        )
+    if path.is_file() and path.suffix == SUFFIX:
+        yield from collected(path)
+        return
+    for file in [path] if path.is_file() else sorted(path.rglob("record.json")):
+        yield file.parent, partial(read_record, file)
+
+
+def read_record(file: Path) -> "Record":
+    """The record in a file; refuses a damaged one and one of another version, with its reason."""
+    from fedshot.record import RecordDamaged, parse_record
+
+    try:
+        content = file.read_bytes()
+        made_by = json.loads(content)["versions"]["fedshot"]
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{file} is damaged or not the record of a run: run it again") from None
+    if made_by != __version__:
+        raise UserError(f"{file} was made by fedshot {made_by}, this is {__version__}: run it again")
+    try:
+        return parse_record(content)
+    except RecordDamaged as error:
+        raise UserError(f"{file} is damaged: {error}") from None
+
+
+def collected(path: Path) -> Sources:
+    """Each record of a collection; its place is FILE:LINE."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedshot.errors import UserError
+from fedshot.kept import Kept, keep, read_collection
 from fedshot.record import Record, result_digest
-from fedshot.report.collection import Kept, keep, read_collection
 from fedshot.report.gather import gather
 
 
