@@ -137,6 +137,8 @@ def begin_all(specs: Sequence[Spec], folders: Sequence[RunFolder], execution: Ex
         settings = [prepare(spec, execution.data_root, execution.devices[0]) for spec in specs]
         for setting, folder in zip(settings, folders, strict=True):
             folder.check(setting.spec)
+            if execution.resume:
+                folder.check_version()
             setting.rehearse()
     except torch.OutOfMemoryError:
         raise too_large("a data set with a model", execution.devices[0]) from None

@@ -130,11 +130,12 @@ def parse_integers(text: str, flag: str) -> list[int]:
         found: list[int] = []
         for part in text.split(","):
             first, dash, last = part.partition("-")
-            found += range(int(first), int(last) + 1) if dash else [int(first)]
+            numbers = range(int(first), int(last) + 1) if dash else [int(first)]
+            if not numbers:
+                raise ValueError(f"{part} is no range")
+            found += numbers
     except ValueError:
-        found = []
-    if not found:
-        raise UserError(f"{flag} {text!r}: write numbers as 1,2,3 or 1-3")
+        raise UserError(f"{flag} {text!r}: write numbers as 1,2,3 or 1-3") from None
     return list(dict.fromkeys(found))
 
 

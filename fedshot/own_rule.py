@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 from fedshot.errors import UserError
-from fedshot.fusion import FUSIONS, Fusion, split_rule
+from fedshot.fusion import FUSIONS, split_rule
 from fedshot.methods import METHODS, canonical
 from fedshot.options import options_of, parse_inline, resolve
 from fedshot.spec import Spec
@@ -18,23 +18,24 @@ def options_of_rule(method: str) -> frozenset[str]:
     return frozenset(METHODS[method]().of_rule) if method in METHODS else frozenset()
 
 
-def check_heard(method: str, options: Mapping[str, Any], rule: Fusion) -> None:
+def check_heard(method: str, options: Mapping[str, Any], asked: str | None) -> None:
     """Refuses options of a method's own rule where another rule is asked for: they would do nothing, and name the run.
 
     Args:
         options: all of the method's, by their full keys.
-        rule: that the run is fused by.
+        asked: the rule, if the method's own is not to be taken.
     """
     own = options_of_rule(method)
-    if not own or rule.name == METHODS[method]().fusion.name:
+    rule = split_rule(asked)[0] if asked else None
+    if not own or rule in (None, METHODS[method]().fusion.name):
         return
-    known, theirs = options_of(METHODS[method]), options_of(FUSIONS[rule.name]) if rule.name in FUSIONS else {}
+    known, theirs = options_of(METHODS[method]), options_of(FUSIONS[rule]) if rule in FUSIONS else {}
     if changed := sorted(key for key in own if options[key] != known[key].default):
         key = changed[0]
-        hint = f": give it to that rule, --fusion {rule.name}:{key}={options[key]}" if key in theirs else ""
+        hint = f": give it to that rule, --fusion {rule}:{key}={options[key]}" if key in theirs else ""
         raise UserError(
             f"{key} is an option of {METHODS[method]().fusion.name!r}, the own rule of method {method!r}: fusion "
-            f"{rule.name} does not read it{hint}"
+            f"{rule} does not read it{hint}"
         )
 
 

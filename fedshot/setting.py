@@ -159,8 +159,10 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
     # a bound goes with what it bounds: who gives the share of validation images gets that share
     brought = {name: value for name, value in method.settings.items() if name.removesuffix("_most") not in given}
     spec = make_spec(**{**brought, **given})
+    if spec.validation_most and not spec.validation:
+        raise UserError("validation_most bounds what a client holds back, and that is nothing: add --validation 0.1")
     fusion = _rule(spec.fusion, method, options)
-    check_heard(method_name, options, fusion)
+    check_heard(method_name, options, spec.fusion)
     if spec.encoder is not None and spec.encoder not in ENCODERS:
         raise unknown("encoder", spec.encoder, ENCODERS)
     if fusion.held_out and not spec.validation:

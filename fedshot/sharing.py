@@ -78,12 +78,15 @@ def family_of(spec: Spec) -> str:
 
 
 def of_clients(spec: Spec) -> Spec:
-    """The spec of a run's clients: without a rule from a file, which they do not depend on and which may be gone."""
+    """The spec of a run's clients: without a rule from a file, which they do not depend on and which may be gone.
+
+    In its place stands one that asks for nothing: the method's own might ask for images that clients have.
+    """
     of_rule = file_of(spec.fusion)
     if of_rule is None:
         return spec
     files = {name: sha256 for name, sha256 in spec.files.items() if name != of_rule or name == file_of(spec.method)}
-    return spec.model_copy(update={"fusion": None, "files": files})
+    return spec.model_copy(update={"fusion": "logits", "files": files})
 
 
 def by_family(folders: Iterable[Path]) -> dict[str, list[RunFolder]]:

@@ -3,12 +3,14 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 
+from fedshot import __version__
 from fedshot.errors import UserError
 from fedshot.grown import Grown
 from fedshot.privacy.accountant import Spent
@@ -109,8 +111,19 @@ class RunFolder:
         except (FileNotFoundError, ValidationError):
             return None
 
-    def made_by(self) -> str | None:
-        """The version of fedshot that trained the clients that have finished; None where none has sent anything."""
+    def check_version(self) -> None:
+        """Refuses a run of another version of fedshot, ended or not: its figures may mean something else."""
+        made_by = self._made_by()
+        if made_by not in (None, __version__):
+            raise UserError(
+                f"{self.path} holds a run of fedshot {made_by}, this is {__version__}: remove that folder, or train it "
+                "anew with run or compare --fresh"
+            )
+
+    def _made_by(self) -> str | None:
+        """The version of fedshot that wrote the record, or trained the clients that have finished; None if none did."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return str(json.loads(self.record.read_bytes())["versions"]["fedshot"])
         uploads = (self.upload(int(folder.name)) for folder in self.path.glob("clients/*") if folder.name.isdigit())
         return next((version for file in uploads if (version := outline_of(file)[0].get("fedshot"))), None)
 

@@ -18,7 +18,7 @@ from fedshot.options import options_of
 from fedshot.record import Record, read_record
 from fedshot.server import fuse_again
 from fedshot.setting import prepare
-from fedshot.sharing import Sharer, family_of, takers
+from fedshot.sharing import Sharer, family_of, of_clients, takers
 from fedshot.spec import Spec
 from fedshot.store import RunFolder, read_spec
 from fedshot.upload import parse
@@ -132,6 +132,15 @@ def test_a_method_s_own_rule_with_other_options_is_kept_as_that_run(
         "routed:share=1.25": False,
     }
     assert keep_rule(done.folder, "common", tmp_path / "common").spec.options["share"] == 1.25  # unread: the default
+
+
+def test_the_clients_of_a_run_by_a_rule_in_a_file_have_the_images_that_they_had(quick: Quick) -> None:
+    rule = str(Path(__file__).parent.parent / "examples/confident_vote.py")
+    for method, given in (("distilled", {}), ("recommended", {"validation": 0})):
+        done = prepare(quick(method, fusion=rule, **given))
+        again = prepare(of_clients(done.spec))  # the method's own rule wants public images, or some held back
+        assert again.partition.fingerprint == done.partition.fingerprint and again.spec.public is None
+        assert family_of(again.spec) == family_of(done.spec)
 
 
 def test_a_study_of_a_rule_s_options_trains_once(quick: Quick, tmp_path: Path) -> None:

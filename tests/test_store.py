@@ -1,5 +1,7 @@
 """A run on disk: atomic files, folders that are not touched by mistake, and runs that go on where they stopped."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,8 @@ from fedshot.experiment import Execution, run, run_all
 from fedshot.record import Record
 from fedshot.spec import Spec, make_spec
 from fedshot.store import ClientSummary, RunFolder, differing_fields, read_spec, write_atomic
+from fedshot.study.grid import Cell
+from fedshot.study.plan import folder_of, make_plan
 
 Quick = Callable[..., Spec]
 RESUME = Execution(resume=True)
@@ -69,6 +73,20 @@ def test_without_resume_everything_is_trained_anew(spec: Spec, tmp_path: Path) -
     watch = StopsIn(-1)
     run(spec, folder.path, watch=watch)
     assert set(watch.trained) == {0, 1, 2}
+
+
+def test_a_run_of_another_version_is_not_gone_on_with(
+    spec: Spec, uninterrupted: tuple[Record, RunFolder], tmp_path: Path
+) -> None:
+    old = RunFolder(Path(shutil.copytree(uninterrupted[1].path, tmp_path / "old")))
+    content = json.loads(old.record.read_text())
+    old.record.write_text(json.dumps({**content, "versions": {**content["versions"], "fedshot": "0.0.1"}}))
+    with pytest.raises(UserError, match=r"holds a run of fedshot 0\.0\.1, this is "):
+        run(spec, old.path, RESUME)
+    (tmp_path / "runs").mkdir()
+    old.path.rename(folder_of(uninterrupted[0].spec, tmp_path))
+    with pytest.raises(UserError, match=r"holds a run of fedshot 0\.0\.1"):
+        make_plan([Cell({"method": "etf", "seed": spec.seed}, spec)], tmp_path, None)
 
 
 def test_resuming_a_finished_run_trains_nobody(spec: Spec, uninterrupted: tuple[Record, RunFolder]) -> None:

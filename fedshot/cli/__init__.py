@@ -92,7 +92,7 @@ def _explained(error: Exception) -> int:
     """One line for a mistyped command or a lost worker; anything else is a defect and keeps its traceback."""
     if isinstance(error, RuntimeError) and type(error).__module__.startswith("fedshot"):
         alone = type(error).__name__ == "WorkerLost"  # a federation asks its clients again only if told to
-        goes_on = "the same command goes on" if alone else "run the same command again with --resume"
+        goes_on = "the same command, without --fresh, goes on" if alone else "run the same command again with --resume"
         return _say(f"{error}: {goes_on}", 1)
     said = getattr(error, "format_message", None)  # of typer's own errors
     if said is None:

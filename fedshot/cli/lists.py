@@ -61,20 +61,22 @@ def fusions(
 
     def row(each: str) -> Row:
         factory = fusion_factory(each)
-        rule = make_fusion(each)
+        options = _options(factory)
+        rule = None if any(option["required"] for option in options) else make_fusion(each)
         return {
             "name": each,
             "summary": _first_line(factory),
-            "needs": list(rule.needs),
-            "inductive": rule.inductive,
-            "options": _options(factory),
+            "needs": list(rule.needs) if rule else None,
+            "inductive": rule.inductive if rule else None,
+            "options": options,
         }
 
     rows = [row(each) for each in ([name] if name else FUSIONS)]
     if json:
         typer.echo(json_module.dumps(rows, indent=1))
     elif name:
-        facts = {"reads": ", ".join(rows[0]["needs"]), "kind": "inductive" if rows[0]["inductive"] else "transductive"}
+        kind = {True: "inductive", False: "transductive", None: ""}[rows[0]["inductive"]]
+        facts = {"reads": ", ".join(rows[0]["needs"] or ()), "kind": kind}
         _details(rows[0], facts, f"--fusion {name}:KEY=VALUE,KEY=VALUE")
     else:
         _list(("name", "summary"), [[r["name"], r["summary"]] for r in rows])

@@ -70,8 +70,6 @@ def run(
     execution = _execution(device, workers, lanes, data_root, resume)
     # the name of the folder holds the complete spec: an edited variant, or another device, is another run
     complete = prepare(spec, data_root, execution.devices[0]).spec
-    if complete.validation_most and not complete.validation:
-        raise UserError("validation_most bounds what a client holds back, and that is nothing: add --validation 0.1")
     folder = out or Path("runs") / folder_name(complete)
     RunFolder(folder).check(complete)
     if resume:
@@ -136,7 +134,7 @@ def compare(
     numbers = parse_integers(seeds, "--seeds")
     specs = {(m, n): s.build_spec(m, {**given, "seed": n}, set, evaluate_at) for m in labels for n in numbers}
     for one, other in itertools.combinations(labels, 2):
-        if specs[one, numbers[0]] == specs[other, numbers[0]]:
+        if _resolved(specs[one, numbers[0]]) == _resolved(specs[other, numbers[0]]):
             raise UserError(f"{one} and {other} are the same method: leave one of them out")
     from fedshot.experiment import run_all
 
@@ -147,6 +145,17 @@ def compare(
     with _watch([f"{m} seed {n}" for m, n in specs], json, resume) as watch:
         outcomes = run_all([(specs[key], folders[key]) for key in specs], execution, watch)
     _present(dict(zip(specs, outcomes, strict=True)), folders, out, json)
+
+
+def _resolved(spec: Spec) -> Spec:
+    """The spec with all options of its method: one that is typed with its default value changes nothing."""
+    from fedshot.methods import factory_of
+    from fedshot.options import resolve
+    from fedshot.own_rule import settled
+
+    spec = settled(spec)
+    options = resolve(factory_of(spec.method), spec.options, f"method {spec.method!r}")
+    return spec.model_copy(update={"options": options})
 
 
 def _own_place(folder: Path, spec: Spec, execution: "Execution") -> Path:
@@ -165,17 +174,14 @@ def _own_place(folder: Path, spec: Spec, execution: "Execution") -> Path:
 
 def _take_up(folders: list[Path], quiet: bool) -> None:
     """Says how many runs were finished before, so that nobody takes them for new; refuses those of another version."""
-    from fedshot import __version__
     from fedshot.record import read_record
     from fedshot.store import RunFolder
 
-    known = {folder: record for folder in folders if (record := read_record(folder / "record.json"))}
     for folder in folders:
-        made_by = known[folder].versions["fedshot"] if folder in known else RunFolder(folder).made_by()
-        if made_by not in (None, __version__):
-            raise UserError(f"{folder} holds a run of fedshot {made_by}, this is {__version__}: --fresh trains it anew")
+        RunFolder(folder).check_version()
+    known = sum(read_record(folder / "record.json") is not None for folder in folders)
     if known and not quiet:
-        told = "this run was" if len(folders) == 1 else f"{len(known)} of {len(folders)} runs were"
+        told = "this run was" if len(folders) == 1 else f"{known} of {len(folders)} runs were"
         typer.echo(f"{told} finished before and will not be trained again; --fresh does that", err=True)
 
 

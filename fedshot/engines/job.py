@@ -48,7 +48,7 @@ def too_large(what: str, device: str) -> UserError:
     """The error of something that a device's memory does not hold."""
     return UserError(
         f"{what} does not fit the memory of {device}: choose a smaller --batch-size or --encoder; finished clients are "
-        "kept, the same command goes on"
+        "kept, the same command, without --fresh, goes on"
     )
 
 

@@ -6,7 +6,7 @@ import signal
 import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -118,25 +118,39 @@ def _work(pipe: Connection, place: Place) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     numbers: dict[tuple[Path, int], int] = {}
 
+    def tell(*content: Any) -> None:
+        with _parent_there():
+            pipe.send(content)
+
     def jobs() -> Iterator[Job]:
         while True:
-            pipe.send(("next",))
-            if (given := pipe.recv()) is None:
+            tell("next")
+            with _parent_there():
+                given = pipe.recv()
+            if given is None:
                 return
             number, job = given
             numbers[job.folder, job.client] = number
             yield job
 
-    def tell(job: Job, epoch: int) -> None:
-        pipe.send(("epoch", numbers[job.folder, job.client], epoch))
+    def tell_epoch(job: Job, epoch: int) -> None:
+        tell("epoch", numbers[job.folder, job.client], epoch)
 
-    with suppress(BrokenPipeError, EOFError, ConnectionResetError):  # the parent is gone, and nobody left to tell
-        try:
-            for job, outcome in train_in_lanes(jobs(), place, tell):
-                pipe.send(("done", numbers[job.folder, job.client], _portable(outcome)))
-            pipe.send(("end",))
-        except WorkerLost as error:
-            pipe.send(("lost", str(error)))
+    try:
+        for job, outcome in train_in_lanes(jobs(), place, tell_epoch):
+            tell("done", numbers[job.folder, job.client], _portable(outcome))
+        tell("end")
+    except WorkerLost as error:
+        tell("lost", str(error))
+
+
+@contextmanager
+def _parent_there() -> Iterator[None]:
+    """Ends a worker without a word whose parent is gone: nobody is left to tell."""
+    try:
+        yield
+    except (BrokenPipeError, EOFError, ConnectionResetError):
+        raise SystemExit(1) from None
 
 
 def _portable(outcome: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from fedshot.explain.commands import changed_settings, command, reference, typed
+from fedshot.changed import changed_settings
+from fedshot.explain.commands import command, reference, typed
 from fedshot.explain.explained import Explained
 from fedshot.explain.finding import Fact, Finding
 from fedshot.report.wording import number_of
@@ -61,7 +62,8 @@ def _compare(methods: dict[str, list[Explained]]) -> str:
     specs = [run.record.spec for runs in methods.values() for run in runs]
     shared = {
         name: value
-        for name, value in changed_settings(specs[0]).items()
+        for one in specs
+        for name, value in changed_settings(one).items()
         if name != "seed" and all(getattr(spec, name) == value for spec in specs)
     }
     references = (reference(runs[0].record.spec) for runs in methods.values())

@@ -3,11 +3,9 @@
 import shlex
 from collections.abc import Mapping
 
-from fedshot.data import usual_augmentation
+from fedshot.changed import changed_options, changed_settings
 from fedshot.partition import unread
 from fedshot.spec import Spec, as_typed
-
-_LEFT_OUT = ("evaluate_at", "precision")  # chosen anew by the device
 
 
 def command(*words: object) -> str:
@@ -30,21 +28,13 @@ def again(spec: Spec, changes: Mapping[str, object]) -> str:
     '`fedshot run aurora --epochs 30 --seed 2 --set clip_scope=joint`'
     """
     method = str(changes.get("method", spec.method))
-    kept = changed_settings(spec)
+    kept = changed_settings(spec, method)
     if "method" in changes:
         kept.pop("fusion", None)
-    settings = {**kept, **({} if "method" in changes else own_options(spec)), **changes}
+    options = {} if "method" in changes else changed_options(spec.method, spec.options)
+    settings = {**kept, **options, **changes}
     settings.pop("method", None)
     return command("run", method, *typed(spec, settings))
-
-
-def changed_settings(spec: Spec) -> dict[str, object]:
-    """The settings of a run that its method, its data set or the default would not give it."""
-    usual = {name: field.default for name, field in Spec.model_fields.items()}
-    usual |= {"fusion": _own_rule(spec), "augmentation": usual_augmentation(spec.data)}
-    left_out = ("method", "options", "files", *_LEFT_OUT)
-    kept = {name: getattr(spec, name) for name in Spec.model_fields if name not in left_out}
-    return {name: value for name, value in kept.items() if value not in (None, usual[name])}
 
 
 def typed(spec: Spec, given: Mapping[str, object]) -> list[str]:
@@ -61,31 +51,15 @@ def typed(spec: Spec, given: Mapping[str, object]) -> list[str]:
     return [word for words in found for word in words]
 
 
-def _own_rule(spec: Spec) -> str | None:
-    """The rule that a method of ours is fused by where none is asked for."""
-    from fedshot.methods import METHODS
-
-    return METHODS[spec.method]().fusion.name if spec.method in METHODS else None
-
-
 def reference(spec: Spec) -> str:
     """The method as `fedshot compare` reads it: NAME:key=value,key=value.
 
     >>> reference(Spec(method="etf", options={"weight": 2.0}))
     'etf:weight=2'
     """
-    options = ",".join(f"{key}={_text(value)}" for key, value in own_options(spec).items())
+    options = ",".join(f"{key}={_text(value)}" for key, value in changed_options(spec.method, spec.options).items())
     return f"{spec.method}:{options}" if options else spec.method
 
 
-def own_options(spec: Spec) -> dict[str, object]:
-    """The options that differ from the method's defaults; of a method in a file, which is not run here, all."""
-    from fedshot.methods import METHODS
-    from fedshot.options import options_of
-
-    known = options_of(METHODS[spec.method]) if spec.method in METHODS else {}
-    return {key: value for key, value in spec.options.items() if key not in known or value != known[key].default}
-
-
 def _text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
+from fedshot.changed import changed_options
 from fedshot.errors import UserError
 from fedshot.explain.across import ACROSS
-from fedshot.explain.commands import own_options
 from fedshot.explain.diagnoses import DIAGNOSES
 from fedshot.explain.explained import Explained
 from fedshot.explain.finding import Finding, by_severity
@@ -72,4 +72,6 @@ def severe_titles(record: Record, folder: Path) -> tuple[str, ...]:
 def label_of(run: Run) -> str:
     """The method with the options that were changed."""
     spec = run.record.spec
-    return " ".join([spec.method, *(f"{key}={value}" for key, value in own_options(spec).items())])
+    return " ".join(
+        [spec.method, *(f"{key}={value}" for key, value in changed_options(spec.method, spec.options).items())]
+    )

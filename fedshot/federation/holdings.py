@@ -14,14 +14,13 @@ from fedshot.errors import UserError
 from fedshot.federation.order import Order
 from fedshot.federation.share import read_share
 from fedshot.federation.site import SiteFile
-from fedshot.fusion import make_fusion
 from fedshot.method import Method
 from fedshot.methods import METHODS, make_method
 from fedshot.partition import Partition
 from fedshot.partition.own import OWN
 from fedshot.privacy.check import check_privacy
 from fedshot.privacy.policy import stricter
-from fedshot.setting import Setting
+from fedshot.setting import Setting, rule_of
 from fedshot.user_file import file_of
 
 Named = tuple[Labelled, tuple[str, ...]]  # images, and the names of their labels
@@ -36,7 +35,7 @@ def client_setting(site: SiteFile, order: Order) -> Setting:
     method = method_of(order, site.files)
     if file_of(spec.fusion):
         raise UserError("the job asks for a fusion rule from a file: no code of the server's is run here")
-    fusion = method.fusion if spec.fusion in (None, method.fusion.name) else make_fusion(spec.fusion)
+    fusion = rule_of(method, spec.fusion)
     check_privacy(spec, method, fusion)
     train = own_data(site, order)
     nobody = Labelled(train.images[:0], train.labels[:0])

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedshot.report.agreement import PARTS, further_in_words, seeds_in_words
+from fedshot.study.statistics import ABSENT
 
 if TYPE_CHECKING:
     from fedshot.record import Record
@@ -84,10 +85,11 @@ def _by_column(usual: Mapping[Column, str], axes: Sequence[str]) -> str:
 
 
 def _named(column: Column, axes: Sequence[str]) -> str:
-    """A column in short.
+    """A column in short; what its division does not read is left out.
 
-    >>> _named(("cifar10", 0.05, 10), ["data", "alpha", "clients"])
-    'cifar10, α = 0.05, 10 clients'
+    >>> _named(("cifar10", 0.05, 10), ["data", "alpha", "clients"]), _named(("iid", None), ["recipe", "alpha"])
+    ('cifar10, α = 0.05, 10 clients', 'recipe iid')
     """
     words = {"data": "{}", "alpha": "α = {:g}", "clients": "{} clients"}
-    return ", ".join(words.get(axis, axis + " {}").format(value) for axis, value in zip(axes, column, strict=True))
+    told = [(axis, value) for axis, value in zip(axes, column, strict=True) if value is not None]
+    return ", ".join(words.get(axis, axis + " {}").format(value) for axis, value in told) or ABSENT

@@ -4,10 +4,11 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fedshot.spec import as_typed
+from fedshot.changed import changed_options, changed_settings
 
 if TYPE_CHECKING:
     from fedshot.record import Record
+    from fedshot.spec import Spec
 
 
 def python_lines(records: Sequence["Record"]) -> str:
@@ -15,7 +16,7 @@ def python_lines(records: Sequence["Record"]) -> str:
 
     Runs that differ in more than the seed are written one by one.
     """
-    settings = [{k: v for k, v in _changed(record).items() if k != "seed"} for record in records]
+    settings = [_arguments(record.spec) for record in records]
     seeds = [record.spec.seed for record in records]
     lines = ["from fedshot.experiment import run", "from fedshot.spec import make_spec", ""]
     if all(setting == settings[0] for setting in settings):
@@ -26,13 +27,18 @@ def python_lines(records: Sequence["Record"]) -> str:
     return "\n".join(lines)
 
 
-def _changed(record: "Record") -> dict[str, object]:
-    """Fields of the spec that are not at their default."""
-    fields = type(record.spec).model_fields
-    values = {name: getattr(record.spec, name) for name in fields}
-    return {
-        name: value for name, value in values.items() if value != fields[name].get_default(call_default_factory=True)
+def _arguments(spec: "Spec") -> dict[str, object]:
+    """What make_spec must be told."""
+    apart = {
+        "method": spec.method,
+        "options": changed_options(spec.method, spec.options),
+        "files": spec.files,
+        "precision": spec.precision,
+        "evaluate_at": spec.evaluate_at,
     }
+    made = {**{name: value for name, value in apart.items() if value}, **changed_settings(spec)}
+    made.pop("seed", None)
+    return made
 
 
 def _call(setting: dict[str, object], seed: str) -> str:
@@ -42,18 +48,12 @@ def _call(setting: dict[str, object], seed: str) -> str:
 
 def shell_line(records: Sequence["Record"]) -> str:
     """The command that runs one method again over its seeds, for runs that differ in nothing but the seed."""
-    from fedshot.explain.commands import own_options
-    from fedshot.partition import unread
+    from fedshot.explain.commands import typed
 
     spec = records[0].spec
-    left_out = ("method", "options", "files", "seed", *unread(spec.recipe, spec.partition_file))
-    changed = {k: v for k, v in _changed(records[0]).items() if k not in left_out}
-    words = ["fedshot", "compare", spec.method, "--seeds", ",".join(str(record.spec.seed) for record in records)]
-    for name, value in changed.items():
-        if name == "evaluate_at":
-            words += ["--evaluate-at", ",".join(map(str, spec.evaluate_at))]
-        else:
-            words += as_typed(name, value)
-    for name, value in own_options(spec).items():
-        words += ["--set", f"{name}={value}"]
-    return shlex.join(words)
+    points = [point for point in spec.evaluate_at if point != spec.epochs]
+    changed = {**changed_settings(spec), "precision": spec.precision, **changed_options(spec.method, spec.options)}
+    changed.pop("seed", None)
+    seeds = ",".join(str(record.spec.seed) for record in records)
+    evaluated = ["--evaluate-at", ",".join(map(str, spec.evaluate_at))] if points else []
+    return shlex.join(["fedshot", "compare", spec.method, "--seeds", seeds, *evaluated, *typed(spec, changed)])

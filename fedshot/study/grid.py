@@ -186,12 +186,17 @@ def _check_distinct(places: Sequence[Mapping[str, Any]]) -> None:
         key = repr(sorted((name, value) for name, value in place.items() if name not in ignored))
         other = seen.setdefault(key, place)
         if other is not place:
-            name = next(name for name in ignored if place.get(name) != other.get(name))
             by = "a partition file" if file else f"recipe {recipe}"
+            pairs = {name: [_or_usual(name, at.get(name)) for at in (other, place)] for name in ignored}
+            told = [f"{name} = {one} and {two}" for name, (one, two) in pairs.items() if one != two]
             raise ValueError(
-                f"{name} = {other.get(name)} and {place.get(name)} would be the same run, since {by} does not read it: "
-                "leave one out, with exclude where other runs need both"
+                f"{told[0] if told else 'two runs'} would be the same run, since {by} does not read "
+                f"{'it' if told else ' and '.join(ignored)}: leave one out, with exclude where other runs need both"
             )
+
+
+def _or_usual(name: str, value: Any) -> Any:
+    return Spec.model_fields[name].default if value is None else value
 
 
 def _product(grid: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:

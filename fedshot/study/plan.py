@@ -91,6 +91,7 @@ def _plan(cell: Cell, out: Path, data_root: Path | None, device: str, meant_for:
     folder = RunFolder(folder_of(setting.spec, out))
     if not _only_begun(folder):
         folder.check(setting.spec)
+        folder.check_version()
     sizes, sharer = tuple(int(size) for size in setting.partition.sizes), Sharer.of(setting, folder)
     if read_record(folder.record) is not None:
         return Planned(cell, setting.spec, folder.path, "done", sizes, tuple(range(len(sizes)))), sharer

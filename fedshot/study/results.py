@@ -24,9 +24,9 @@ TOGETHER = "settings"  # the column that several settings may share
 class Results:
     """Rows, one for each run, and what was found but could not be read.
 
-    Columns: `run` (its folder), `variant` (the method with the options that are not at their default), the settings of
-    the run by their names, `option.NAME`, `final.NAME`, `cost.NAME`, `clients.NAME`, `partition.NAME`. The last part of
-    a name is enough where it is unambiguous.
+    Columns: `run` (its folder), `variant` (the method with the options that are not at their default; one in a file
+    with all), the settings of the run by their names, `option.NAME`, `final.NAME`, `cost.NAME`, `clients.NAME`,
+    `partition.NAME`. The last part of a name is enough where it is unambiguous.
     """
 
     rows: tuple[Row, ...]
@@ -79,17 +79,16 @@ class Results:
         """The rows with one column more, `settings`: those of some settings that are not at their default, as typed."""
 
         def told(row: Row) -> str | None:
-            changed = (name for name in names if row.get(name) != Spec.model_fields[name].default)
+            changed = (name for name in names if row.get(name) not in (None, Spec.model_fields[name].default))
             return ", ".join(f"{name}={row[name]}" for name in changed) or None
 
         return replace(self, rows=tuple({**row, TOGETHER: told(row)} for row in self.rows))
 
     def rarely_changed(self, names: Sequence[str]) -> tuple[str, ...]:
         """Those of some settings that most rows have at their default."""
-        usual = {name: Spec.model_fields[name].default for name in names if name in Spec.model_fields}
-        return tuple(
-            name for name, value in usual.items() if 2 * sum(r.get(name) != value for r in self.rows) < len(self.rows)
-        )
+        usual = {name: (None, Spec.model_fields[name].default) for name in names if name in Spec.model_fields}
+        most = len(self.rows) / 2
+        return tuple(name for name in usual if sum(row.get(name) not in usual[name] for row in self.rows) < most)
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame of the rows."""

@@ -1,11 +1,11 @@
 """A record as one flat row of plain values."""
 
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from fedshot.changed import changed_options
 from fedshot.study.grid import OPTION, SETTINGS
 
 if TYPE_CHECKING:
@@ -53,25 +53,13 @@ def _division(record: "Record") -> Row:
 
 
 def variant(method: str, options: Mapping[str, Any]) -> str:
-    """A method with the options that are not at their default, as it would be typed.
+    """A method with the options that are not at their default, as it would be typed; one in a file with all of them.
 
     >>> variant("etf", {"weight": 0.0}), variant("fafi", {})
     ('etf:weight=0', 'fafi')
     """
-    defaults = _defaults(method)
     changed = [
         f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
-        for key, value in options.items()
-        if key not in defaults or defaults[key] != value
+        for key, value in changed_options(method, options).items()
     ]
     return f"{method}:{','.join(changed)}" if changed else method
-
-
-@lru_cache(maxsize=64)
-def _defaults(method: str) -> Mapping[str, Any]:
-    """Of a method of ours; a file that a record names is not run to read a record."""
-    from fedshot.methods import METHODS
-    from fedshot.options import options_of
-
-    known = options_of(METHODS[method]) if method in METHODS else {}
-    return {key: option.default for key, option in known.items()}

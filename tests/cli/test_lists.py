@@ -42,6 +42,15 @@ def test_one_method_with_its_options(name: str, call: Callable) -> None:
     assert call("methods", name, "--json").json[0]["name"] == "aurora"
 
 
+def test_a_rule_of_ones_own_that_must_be_told_something(call: Callable, tmp_path: Path) -> None:
+    text = (Path(__file__).parent.parent.parent / "examples/confident_vote.py").read_text()
+    head = next(line for line in text.splitlines() if line.startswith("def ") and "-> Fusion" in line)
+    (tmp_path / "own.py").write_text(text.replace(head, "def demanding(strength: float) -> Fusion:"))
+    answer = call("fusions", str(tmp_path / "own.py"))
+    assert (answer.status, answer.err) == (0, "") and "required" in answer.out and "strength" in answer.out
+    assert call("fusions", str(tmp_path / "own.py"), "--json").json[0]["needs"] is None
+
+
 def test_a_method_without_options_and_one_of_ones_own(call: Callable, variant: Path, tmp_path: Path) -> None:
     assert "no options" in call("methods", "fafi").out
     assert "strength" in call("methods", str(variant)).out

@@ -146,9 +146,9 @@ def test_a_run_of_another_version_is_not_taken_up(
 ) -> None:
     command = ["run", "fafi", *small, "--out", "r", "--json"]
     assert call(*command).status == 0
-    monkeypatch.setattr("fedshot.__version__", "9.9.9")
+    monkeypatch.setattr("fedshot.store.__version__", "9.9.9")
     answer = call(*command)
-    assert answer.status == 2 and "holds a run of fedshot 0." in answer.err and "--fresh trains it anew" in answer.err
+    assert answer.status == 2 and "holds a run of fedshot 0." in answer.err and "compare --fresh" in answer.err
     Path("r/record.json").unlink()  # as if it had been interrupted
     assert call(*command).err == answer.err
 

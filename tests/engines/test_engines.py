@@ -210,5 +210,6 @@ def test_a_worker_whose_parent_is_gone_ends_without_a_word(
     monkeypatch.setattr("signal.signal", lambda *_: None)  # it would leave interrupts to its parent
     ours, theirs = multiprocessing.Pipe()
     ours.close()
-    _work(theirs, CPU)
+    with pytest.raises(SystemExit):
+        _work(theirs, CPU)
     assert capfd.readouterr() == ("", "")

@@ -333,7 +333,11 @@ def test_a_rule_that_goes_by_a_handful_of_images(
     assert finding.severity == "note" and "2 of 3 have fewer than 10, 3 in the median" in finding.title
     assert next(fact.value for fact in finding.facts if fact.name.startswith("standard error")) == pytest.approx(0.5)
     assert find(held_back(3, 9, 9, fusion="dynamic_prototypes:reliability=1"), "judged_by_few")
+    own = held_back(3, 3, 40, fusion="distilled")  # by its bare name the rule as the method made it
+    spec = own.record.spec.model_copy(update={"method": "distilled", "options": {"teacher": "typicality"}})
+    assert find(replace(own, record=own.record.model_copy(update={"spec": spec})), "judged_by_few")
     for run in (
+        held_back(3, 3, 40, fusion="distilled"),
         held_back(3, 10, 10),
         held_back(3, 3, 3, fusion="features"),
         held_back(3, 3, 3, fusion="dynamic_prototypes:reliability=0"),

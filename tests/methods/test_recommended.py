@@ -163,7 +163,10 @@ def test_a_rule_that_reads_what_nobody_sends_is_refused_before_training(
         prepare(quick(method, fusion=fusion, validation=0.1))
 
 
-def test_options_of_the_method_are_those_of_its_rule(quick: Quick) -> None:
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+
+
+def test_options_of_the_method_are_those_of_its_rule(quick: Quick, tmp_path: Path) -> None:
     as_method, as_rule = (
         prepare(quick("recommended", options, fusion=fusion)).spec
         for options, fusion in (({"sharpness": 2.0, "share": 0}, None), ({}, "routed:sharpness=2,share=0"))
@@ -175,6 +178,10 @@ def test_options_of_the_method_are_those_of_its_rule(quick: Quick) -> None:
         prepare(quick("recommended", fusion="routed:sharpnes=2"))
     with pytest.raises(UserError, match="common does not read it: give it to that rule, --fusion common:ridge=1"):
         prepare(quick("recommended", {"ridge": 1.0}, fusion="common"))
+    own = tmp_path / "own.py"
+    own.write_text((EXAMPLES / "confident_vote.py").read_text().replace('Fusion("confident_vote"', 'Fusion("routed"'))
+    with pytest.raises(UserError, match=r"own\.py does not read it$"):  # whatever the rule calls itself
+        prepare(quick("recommended", {"ridge": 1.0}, fusion=str(own)))
     with pytest.raises(UserError, match=r"fusion single does not read it$"):
         prepare(quick("recommended", {"share": 1.0}, fusion="single"))
 

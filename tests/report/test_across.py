@@ -107,6 +107,19 @@ def test_a_column_is_named_by_one_axis_where_that_is_enough(make_record: Callabl
     assert "dirichlet ·" in told, "α stands in the head"
 
 
+def test_divisions_that_do_not_read_alpha_stand_beside_those_that_do(found: Callable) -> None:
+    runs = found(("fafi", 0.6, {}), ("fafi", 0.7, {"recipe": "iid"}), ("etf", 0.5, {"recipe": "iid", "lr": 0.1}))
+    for path, record in runs.items():
+        if record.spec.recipe == "iid":
+            runs[path] = record.model_copy(
+                update={"partition": {**record.partition, "recipe": "iid", "parameters": {}}}
+            )
+    sheet = across(runs)
+    assert [line[0] for line in sheet.body] == ["fafi", "etf"] and "70.0 ± 1.0" in sheet.body[0]
+    assert "0.1" in sheet.notes[-1] and "None" not in " ".join(sheet.notes)
+    assert "None" not in " ".join(against(runs, "fafi").notes)
+
+
 def test_differences_come_with_their_protocol(found: Callable) -> None:
     sheet = against(found(("etf", 0.62, {}), ("fafi", 0.6, {})), "fafi")
     assert [line[0] for line in sheet.body] == ["etf"]

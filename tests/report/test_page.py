@@ -247,7 +247,7 @@ def test_the_shell_line_gives_the_same_spec(make_record):
     }
     built = build_spec("etf", {**fields, "seed": 2}, settings, given["--evaluate-at"])
     assert built.model_copy(update={"options": {"alignment.weight": 2.0}}) == records[1].spec
-    assert built.options == {"alignment.weight": "2.0"}
+    assert built.options == {"alignment.weight": "2"}
 
 
 def test_the_shell_line_has_what_is_read_and_every_option_that_is_not_usual(make_record):

@@ -72,6 +72,11 @@ def test_a_cell_that_is_asked_for_twice_is_one() -> None:
         ("alpha: 0.1", "methods: Field required"),
         ("methods: []", "an empty list leaves no run"),
         ("methods: fafi\nrecipe: iid\nalpha: [0.1, 0.5]", "alpha = 0.1 and 0.5 would be the same run, since rec"),
+        ("methods: fafi\nrecipe: iid\ninclude: [{alpha: 0.1}]", "alpha = 0.05 and 0.1 would be the same run"),
+        (
+            "methods: fafi\nrecipe: iid\ninclude: [{alpha: }]",
+            "two runs would be the same run, since recipe iid",
+        ),
         ("methods: fafi\nclasses_per_client: [1, 2]", "since recipe dirichlet does not read it"),
         ("methods: [fafi]\nseeds: [1, x]", "seeds = 'x': it should be a valid integer"),
         ("methods: [fafi]\nseeds: [-1]", "seeds = -1: it should be greater than or equal to 0"),

@@ -11,7 +11,7 @@ import pytest
 from fedshot import __version__
 from fedshot.errors import UserError
 from fedshot.kept import keep, records_at
-from fedshot.study import load_results
+from fedshot.study import Results, load_results
 from fedshot.study.rows import row_of
 from fedshot.study.sheet import as_latex, as_markdown
 from fedshot.study.tables import flat_sheet, pivot_sheet
@@ -135,6 +135,18 @@ def test_what_cannot_be_read_is_named_and_the_rest_reported(grid: Path, write_ru
         f"{changed}/record.json is damaged: its results do not fit their hash, so it was changed",
         f"{unfinished}: the run is not finished",
     }
+
+
+def test_a_setting_that_a_division_does_not_read_was_not_changed() -> None:
+    rows = (
+        {"recipe": "iid", "alpha": None},
+        {"recipe": "dirichlet", "alpha": 0.05},
+        {"recipe": "dirichlet", "alpha": 0.3},
+    )
+    results = Results(rows)
+    told = [row["settings"] for row in results.together(("recipe", "alpha")).rows]
+    assert told == ["recipe=iid", None, "alpha=0.3"]
+    assert results.rarely_changed(("recipe", "alpha")) == ("recipe", "alpha")
 
 
 def test_kept_records_are_read_like_folders(grid: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from fedshot.explain.diagnoses.head import takes_the_mean
 from fedshot.explain.finding import Fact, Finding, listed
 from fedshot.explain.run import Run, complete
 from fedshot.record import Final
+from fedshot.spec import Spec
 
 FEWEST_TESTS = 10  # a class of fewer test images may be missed by chance
 KNOWN = 0.5  # a client recognises at least half of a class: the knowledge was there
@@ -172,12 +173,22 @@ def routing_loss(run: Run) -> list[Finding]:
     ]
 
 
+def _goes_by_held_out(spec: Spec, rule: str) -> bool:
+    """Whether a rule of ours reads what clients found on images that they held back; others are not run to be asked."""
+    from fedshot.fusion import FUSIONS, make_fusion
+    from fedshot.methods import METHODS, make_method
+    from fedshot.setting import rule_of
+
+    if rule.partition(":")[0] not in FUSIONS:
+        return False
+    known = spec.method in METHODS
+    return (rule_of(make_method(spec.method, spec.options), rule) if known else make_fusion(rule)).held_out
+
+
 def judged_by_few(run: Run) -> list[Finding]:
     """The rule goes by what clients found on images that they held back, and most of them held back a handful."""
-    from fedshot.fusion import FUSIONS, make_fusion
-
     clients, final = [c for c in run.record.clients if c.skipped is None], run.record.final
-    if final.fusion.partition(":")[0] not in FUSIONS or not make_fusion(final.fusion).held_out:
+    if not _goes_by_held_out(run.record.spec, final.fusion):
         return []
     few = [client for client in clients if client.validation_samples < FEW_HELD_BACK]
     if 2 * sum(client.samples for client in few) < sum(client.samples for client in clients):
