@@ -140,6 +140,18 @@ def test_a_stage_that_taught_something(
     assert "stage_taught_nothing" not in [finding.name for finding in findings_of(run)]
 
 
+def test_a_stage_of_other_losses_is_no_start_of_this_one(healthy_run: Run, find: Callable) -> None:
+    def ignorant(losses: Sequence[float]) -> Run:
+        run = staged(healthy_run, (1, 0, 0, 0, 0, 0), {6: 0.5})
+        rows = [{**row, "loss_classification": loss} for row, loss in zip(run.rows[0], losses, strict=True)]
+        clients = [c.model_copy(update={"per_class_alone": (0.4,) * 10}) for c in run.record.clients]
+        return replace(run, record=run.record.model_copy(update={"clients": tuple(clients)}), rows={0: rows})
+
+    assert find(ignorant((0.0, 2.0, 2.0, 2.0, 2.0, 1.9)), "client_hardly_trained").clients == (0,)
+    learned = findings_of(ignorant((0.0, 2.0, 1.8, 1.7, 1.6, 1.5)))  # none of it in stage 1
+    assert "client_hardly_trained" not in [finding.name for finding in learned]
+
+
 def opposed(run: Run, cosine: float, last_align: float, weight: float = 1.0) -> Run:
     """Fabricated: an alignment whose gradient over the prototypes has this cosine with that of the base loss."""
     numbers = {"gradient_cosine_head": cosine, "lambda_effective": weight, "base_loss": 2.0}

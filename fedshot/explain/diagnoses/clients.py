@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedshot.explain.commands import again, command
+from fedshot.explain.diagnoses.stages import STAGE
 from fedshot.explain.finding import Fact, Finding, Series, listed
 from fedshot.explain.run import Row, Run, complete
 from fedshot.local.step import batch_sizes
@@ -176,7 +177,7 @@ class _Hardly:
 def _hardly(run: Run, client: ClientRecord) -> _Hardly | None:
     """The numbers of a client that hardly trained; None for one that did, or of which too little is known."""
     spec, known = run.record.spec, _known(run, client)
-    rows = run.rows.get(client.id, ())
+    rows = [row for row in run.rows.get(client.id, ()) if not row.get(STAGE)]  # which trains by other losses
     losses = next((found for name in _LOSSES if (found := _columns(complete(rows, name), name)[1])), ())
     if not losses or known is None or not spec.batch_size:
         return None
