@@ -95,7 +95,7 @@ def load(name: str, root: Path | None = None, seed: int = 1) -> Dataset:
     """
     base = name.partition(":")[0]
     if base not in DATASETS:
-        raise unknown("data set", name, DATASETS)
+        raise unknown("data set", base, DATASETS)
     # of synthetic images as many are made as asked; of every other data set they are drawn
     whole, images = (name, None) if base == "synthetic" else parse_subset(name)
     data = DATASETS[base](whole, data_root(root), seed)

@@ -475,7 +475,7 @@ def test_a_worker_that_dies_is_told_and_the_run_goes_on_with_resume(
     died = program(*command, "r", "--workers", "2", cwd=tmp_path)
     assert (died.status, died.out) == (1, "")
     assert died.err.startswith("fedshot: a worker process died")
-    assert "finished clients are kept: the same command goes on" in died.err
+    assert "finished clients are kept: the same command, without --fresh, goes on" in died.err
     assert died.err.count("\n") == 1
     kept = Path("r/clients/0/client.json")
     before = kept.stat().st_mtime_ns
