@@ -1,5 +1,6 @@
 """Methods across data sets, α and numbers of clients: one table of means, a column for each such cell."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -48,11 +49,21 @@ def _in_order(found: Found) -> Results:
 
     methods = list(METHODS)
 
-    def key(row: Row) -> tuple[int, str, int]:
+    def key(row: Row) -> tuple[object, ...]:
         method = row["method"]
-        return methods.index(method) if method in METHODS else len(methods), row["variant"], row["seed"]
+        return methods.index(method) if method in METHODS else len(methods), by_number(row["variant"]), row["seed"]
 
     return Results(tuple(sorted((row_of(record, place) for place, record in found.items()), key=key)))
+
+
+def by_number(text: str) -> list[tuple[float, str]]:
+    """To sort texts by, numbers in them by their size.
+
+    >>> sorted(["etf:weight=10", "etf:weight=3", "etf", "etf:weight=1e-06"], key=by_number)
+    ['etf', 'etf:weight=1e-06', 'etf:weight=3', 'etf:weight=10']
+    """
+    parts = re.findall(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?|\D+", text)
+    return [(float(part), "") if part[0].isdigit() else (0.0, part) for part in parts]
 
 
 def _rows(results: Results, axes: Sequence[str]) -> tuple[Results, list[str], list[str]]:
