@@ -52,7 +52,8 @@ def shell_line(records: Sequence["Record"]) -> str:
 
     spec = records[0].spec
     points = [point for point in spec.evaluate_at if point != spec.epochs]
-    changed = {**changed_settings(spec), "precision": spec.precision, **changed_options(spec.method, spec.options)}
+    precision = {"precision": spec.precision} if spec.precision else {}
+    changed = {**changed_settings(spec), **precision, **changed_options(spec.method, spec.options)}
     changed.pop("seed", None)
     seeds = ",".join(str(record.spec.seed) for record in records)
     evaluated = ["--evaluate-at", ",".join(map(str, spec.evaluate_at))] if points else []
