@@ -1,6 +1,6 @@
 """What several runs show together: too few seeds, unlike settings, and contrasts between methods on the same data."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fedshot.changed import changed_settings
 from fedshot.explain.commands import command, reference, typed
@@ -57,8 +57,12 @@ def too_few_seeds(runs: Sequence[Explained]) -> list[Finding]:
     ]
 
 
-def _compare(methods: dict[str, list[Explained]]) -> str:
-    """The same methods over three seeds, under the settings that all of their runs share."""
+def _compare(methods: dict[str, list[Explained]], agreed: Mapping[str, object] | None = None) -> str:
+    """The same methods over three seeds, under the settings that all of their runs share.
+
+    Args:
+        agreed: settings that they do not share, as all of them are to have them.
+    """
     specs = [run.record.spec for runs in methods.values() for run in runs]
     shared = {
         name: value
@@ -67,7 +71,7 @@ def _compare(methods: dict[str, list[Explained]]) -> str:
         if name != "seed" and all(getattr(spec, name) == value for spec in specs)
     }
     references = (reference(runs[0].record.spec) for runs in methods.values())
-    return command("compare", *references, *typed(specs[0], shared), "--seeds", "1,2,3")
+    return command("compare", *references, *typed(specs[0], {**shared, **(agreed or {})}), "--seeds", "1,2,3")
 
 
 def not_comparable(runs: Sequence[Explained]) -> list[Finding]:
@@ -81,6 +85,14 @@ def not_comparable(runs: Sequence[Explained]) -> list[Finding]:
     if not unlike and not divided:
         return []
     decisive = [name for name in unlike if name in _DECISIVE]
+    unusual = {
+        label: sum(getattr(found[0].record.spec, name) != Spec.model_fields[name].default for name in unlike)
+        for label, found in methods.items()
+    }
+    model = max(unusual, key=lambda label: unusual[label])  # somebody chose its settings, or its method did
+    theirs = ((name, getattr(methods[model][0].record.spec, name)) for name in unlike)
+    agreed = {name: value for name, value in theirs if value is not None}
+    whose = f", here that of {model}" if agreed else ""
     words = [f"the {name.replace('_', ' ')}" for name in unlike]
     words += [f"the partition at seed {', '.join(map(str, divided))}"] if divided else []
     return [
@@ -96,7 +108,7 @@ def not_comparable(runs: Sequence[Explained]) -> list[Finding]:
             ),
             "A difference in accuracy is then one of method and setting at once. Equal seeds give equal partitions, "
             "initial weights and views only where data, clients and recipe are equal.",
-            (f"Run all of them under one setting: {_compare(methods)}",),
+            (f"Run all of them under one setting{whose}: {_compare(methods, agreed)}",),
         )
     ]
 

@@ -189,6 +189,7 @@ def test_methods_that_do_not_share_their_epochs(mixed: Path) -> None:
     (finding,) = [f for f in explain_path(mixed).across if f.name == "not_comparable"]
     assert finding.severity == "severe" and "the epochs" in finding.title
     assert [fact.name for fact in finding.facts] == ["epochs"]
+    assert "here that of " in finding.remedies[0] and "--epochs" in finding.remedies[0]
 
 
 def test_a_finding_of_one_method_alone_is_a_contrast(mixed: Path) -> None:
