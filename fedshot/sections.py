@@ -24,8 +24,10 @@ from fedshot.local.familiarity import (
 from fedshot.local.pixels import class_pixels, grid_of
 from fedshot.models import unit
 from fedshot.models.common import common_width
+from fedshot.models.look import common_look
 from fedshot.models.turned import turns_of
 from fedshot.symmetric import unpack_symmetric
+from fedshot.task import Task
 
 Shape = tuple[int | None, ...]  # None for a length that is free, at most the number of images
 
@@ -52,7 +54,7 @@ class Evidence:
     held_out_logits: Tensor | None  # (M, C)
     held_out_labels: Tensor | None  # (M,)
     images: Tensor  # (N, channels, H, W) uint8, those of training
-    mirrored: bool = False  # whether an image and its mirror are one to the task
+    task: Task
 
     @property
     def classes(self) -> int:
@@ -194,8 +196,8 @@ def _impossible_reliability(content: Mapping[str, Tensor], held: Tensor) -> str 
 
 
 def _common(evidence: Evidence) -> dict[str, Tensor]:
-    width = _common_width(evidence.sizes)
-    return common_statistics(evidence.images, evidence.labels, evidence.classes, width, evidence.mirrored)
+    look = common_look(evidence.task, _common_width(evidence.sizes), evidence.images.device)
+    return common_statistics(evidence.images, evidence.labels, evidence.classes, look)
 
 
 def _common_width(sizes: Sizes) -> int:

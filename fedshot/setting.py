@@ -28,6 +28,7 @@ from fedshot.options import options_of, resolve
 from fedshot.own_rule import check_heard, settled
 from fedshot.partition import Partition, hold_out
 from fedshot.partition.own import OWN
+from fedshot.pretrained import open_pretrained, weights_file
 from fedshot.privacy.check import check_objective, check_privacy
 from fedshot.sections import Sizes
 from fedshot.spec import Spec, make_spec
@@ -170,6 +171,7 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
     data = load_data(spec, data_root, device)
     asked = spec.public or (DEFAULT_PUBLIC if method.public or fusion.public else None)
     public = public_part(asked, spec.data, data_root, spec.seed, device) if asked else NO_PUBLIC
+    pretrained = open_pretrained(spec.pretrained) if spec.pretrained else None
     complete = spec.model_copy(
         update={
             "method": method_name,
@@ -195,6 +197,7 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
         augmentation=complete.augmentation or data.augmentation,
         public=public.images,
         normalisation=complete.normalisation,
+        pretrained=pretrained,
     )
     if task.normalisation == "twice" and task.augmentation != "natural":
         raise UserError(
@@ -252,6 +255,8 @@ def file_hashes(
     named += [file_of(method), file_of(spec.fusion)]
     paths = [path for path in named if path and Path(path).is_file()]  # a missing one is told by its reader
     found = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
+    if spec.pretrained:
+        found[spec.pretrained] = hashlib.sha256(weights_file(spec.pretrained).read_bytes()).hexdigest()
     found |= {name: content_sha256(each) for name, each in data.items() if each and name and name.startswith("folder")}
     if changed := [path for path, known in spec.files.items() if found.get(path, known) != known]:
         raise UserError(f"{changed[0]} has changed since this run began: start a new run in another --out")

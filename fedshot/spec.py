@@ -23,6 +23,7 @@ class Spec(Grown):
         *("counts", "dp_noise", "dp_clip", "dp_delta", "noise_source"),
         "validation_most",
         *("draws", "momentum_epochs", "normalisation"),
+        "pretrained",
     )
 
     method: str = Field(description="a name or alias in `fedshot methods`, or FILE.py of your own")
@@ -47,6 +48,9 @@ class Spec(Grown):
     validation_most: Positive | None = Field(None, description="the most images that a client holds back")
 
     encoder: str | None = Field(None, description="cnn, resnet18, resnet34, resnet50, mobilenet_v2 or vit")
+    pretrained: str | None = Field(
+        None, description="what every encoder starts from: a run of one client, an upload, or FILE.safetensors"
+    )
     norm: Literal["batch", "group"] = Field("batch", description="normalisation layers of the encoder")
     augmentation: Literal["natural", "characters"] | None = Field(None, description="recipe of the augmented views")
 
@@ -155,7 +159,7 @@ def first_problem(error: ValidationError) -> str:
 # fields with an option of their own on the command line
 _TYPED = (
     *("data", "clients", "recipe", "alpha", "classes_per_client", "partition_file", "public", "validation"),
-    *("encoder", "epochs", "batch_size", "fusion", "seed"),
+    *("encoder", "pretrained", "epochs", "batch_size", "fusion", "seed"),
 )
 
 

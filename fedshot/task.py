@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedshot.data.dataset import Labelled
+from fedshot.pretrained import Pretrained
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +34,7 @@ class Task:
     augmentation: Literal["natural", "characters", "none"] = "natural"
     public: Public | None = None
     normalisation: Literal["alike", "views", "twice"] = "alike"
+    pretrained: Pretrained | None = None  # what the encoder starts from; None for weights drawn from the seed
 
     @property
     def mirrored(self) -> bool:

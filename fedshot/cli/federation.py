@@ -224,6 +224,7 @@ def run(
     public: s.PublicOption = None,
     validation: s.ValidationOption = None,
     encoder: s.EncoderOption = None,
+    pretrained: s.PretrainedOption = None,
     epochs: s.EpochsOption = None,
     batch_size: s.BatchOption = None,
     seed: s.SeedOption = None,

@@ -26,6 +26,7 @@ PartitionFileOption = Annotated[str | None, setting("partition_file", "--partiti
 PublicOption = Annotated[str | None, setting("public", "--public")]
 ValidationOption = Annotated[float | None, setting("validation", "--validation")]
 EncoderOption = Annotated[str | None, setting("encoder", "--encoder")]
+PretrainedOption = Annotated[str | None, setting("pretrained", "--pretrained")]
 EpochsOption = Annotated[int | None, setting("epochs", "--epochs", "-e")]
 BatchOption = Annotated[int | None, setting("batch_size", "--batch-size", "-b")]
 FusionOption = Annotated[str | None, setting("fusion", "--fusion", "-f")]

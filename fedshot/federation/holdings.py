@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,11 @@ from fedshot.method import Method
 from fedshot.methods import METHODS, make_method
 from fedshot.partition import Partition
 from fedshot.partition.own import OWN
+from fedshot.pretrained import open_pretrained
 from fedshot.privacy.check import check_privacy
 from fedshot.privacy.policy import stricter
 from fedshot.setting import Setting, rule_of
+from fedshot.task import Task
 from fedshot.user_file import file_of
 
 Named = tuple[Labelled, tuple[str, ...]]  # images, and the names of their labels
@@ -53,7 +56,9 @@ def client_setting(site: SiteFile, order: Order) -> Setting:
     counts[site.number] = np.bincount(train.labels.numpy(), minlength=data.classes)
     indices = tuple(np.arange(len(train)) if k == site.number else none for k in range(clients))
     partition = Partition(indices, counts, len(train), OWN, {"clients": clients})
-    return Setting(spec, method, fusion, data.to(site.device), partition, order.task, torch.device(site.device))
+    return Setting(
+        spec, method, fusion, data.to(site.device), partition, _task(order, site.files), torch.device(site.device)
+    )
 
 
 def method_of(order: Order, files: Sequence[Path]) -> Method:
@@ -62,23 +67,31 @@ def method_of(order: Order, files: Sequence[Path]) -> Method:
     No code travels. A method of a file, and a file that an option names, is used only if this client has the same one.
     """
     spec, options = order.spec, dict(order.spec.options)
-    own = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in files}
-
-    def here(path: str) -> str:
-        sha256 = spec.files.get(path)
-        if sha256 not in own:
-            raise UserError(
-                f"the job needs the file {path} (sha256 {sha256}), and this client was not given it: get it from "
-                'whoever runs the server, read it, and name it under "files" in site.json'
-            )
-        return str(own[sha256])
-
     name, colon, function = spec.method.partition(":")
-    reference = spec.method if spec.method in METHODS else here(name) + colon + function
+    reference = spec.method if spec.method in METHODS else _own_file(name, order, files) + colon + function
     for key, value in options.items():
         if key.rpartition(".")[2] == "file" and value:
-            options[key] = here(str(value))
+            options[key] = _own_file(str(value), order, files)
     return make_method(reference, options)
+
+
+def _task(order: Order, files: Sequence[Path]) -> Task:
+    """What everybody knows; weights from which encoders start do not travel either."""
+    if order.spec.pretrained is None:
+        return order.task
+    return replace(order.task, pretrained=open_pretrained(_own_file(order.spec.pretrained, order, files)))
+
+
+def _own_file(path: str, order: Order, files: Sequence[Path]) -> str:
+    """Where a file of the order lies at this client."""
+    sha256 = order.spec.files.get(path)
+    own = {hashlib.sha256(file.read_bytes()).hexdigest(): file for file in files}
+    if sha256 not in own:
+        raise UserError(
+            f"the job needs the file {path} (sha256 {sha256}), and this client was not given it: get it from "
+            'whoever runs the server, read it, and name it under "files" in site.json'
+        )
+    return str(own[sha256])
 
 
 def own_data(site: SiteFile, order: Order) -> Labelled:

@@ -10,7 +10,7 @@ from fedshot.fusion.outputs import Outputs
 from fedshot.fusion.rule import Fusion, Member, Predictor, models_of
 from fedshot.fusion.weights import class_counts
 from fedshot.local.familiarity import turned_distance
-from fedshot.models.common import CommonFeatures
+from fedshot.models.look import Look, common_look
 from fedshot.options import NotNegative
 from fedshot.sections import by_turn
 from fedshot.symmetric import unpack_lower, unpack_symmetric
@@ -175,7 +175,7 @@ def separation(familiar: Sequence[TurnedFamiliar], members: Sequence[Member]) ->
 class _Look(nn.Module):
     """Prepared images to common features."""
 
-    def __init__(self, features: CommonFeatures, task: Task) -> None:
+    def __init__(self, features: Look, task: Task) -> None:
         super().__init__()
         self._features, self._task = features, task
 
@@ -185,8 +185,7 @@ class _Look(nn.Module):
 
 def _look(members: Sequence[Member], task: Task) -> _Look:
     width = members[0].upload.section("common")["means"].shape[1]
-    features = CommonFeatures(task.shape, width, mirrored=task.mirrored)
-    return _Look(features, task).to(next(members[0].model.parameters()).device)
+    return _Look(common_look(task, width, next(members[0].model.parameters()).device), task)
 
 
 def _seen(outputs: Outputs) -> Tensor:

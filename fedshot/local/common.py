@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedshot.local.familiarity import class_counts
-from fedshot.models.common import CommonFeatures
+from fedshot.models.look import Look
 from fedshot.symmetric import pack_lower
 
 _CHUNK = 2048  # images at once
@@ -13,7 +13,7 @@ _LEAST_SHARE = 1e-5  # of the mean variance, added to each: few images do not fi
 _LEAST = 1e-8  # the same for images that are all alike
 
 
-def common_statistics(images: Tensor, labels: Tensor, classes: int, width: int, mirrored: bool) -> dict[str, Tensor]:
+def common_statistics(images: Tensor, labels: Tensor, classes: int, look: Look) -> dict[str, Tensor]:
     """`centre` (D,), the mean of all images; and in half precision `means` (C, D) and the packed `root` (D·(D + 1)/2,).
 
     Means are those of the classes less the centre, zeros for a class without images. The root is the lower Cholesky
@@ -21,12 +21,10 @@ def common_statistics(images: Tensor, labels: Tensor, classes: int, width: int, 
 
     Args:
         images: (N, channels, H, W) uint8.
-        mirrored: whether an image and its mirror are one to the task.
+        look: from pixels in [0, 1] to common features (N, D), on the device of the images.
     """
-    channels, height, across = images.shape[1:]
-    look = CommonFeatures((channels, height, across), width, mirrored).to(images.device)
-    total = torch.zeros(classes, width, dtype=torch.float64, device=images.device)
-    products = torch.zeros(width, width, dtype=torch.float64, device=images.device)
+    total = torch.zeros(classes, look.width, dtype=torch.float64, device=images.device)
+    products = torch.zeros(look.width, look.width, dtype=torch.float64, device=images.device)
     for part, their in zip(images.split(_CHUNK), labels.split(_CHUNK), strict=True):
         found = look(part / 255).double()  # the root of a difference of sums needs every digit
         total += functional.one_hot(their, classes).to(found).T @ found

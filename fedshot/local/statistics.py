@@ -33,7 +33,7 @@ def evidence_of(client: Client, model: Classifier, sizes: Sizes, features: Tenso
         held_out_logits=None if held_out is None else model.logits(held_out),
         held_out_labels=client.validation.labels if client.validation else None,
         images=client.train.images,
-        mirrored=client.task.mirrored,
+        task=client.task,
     )
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "Wiring",
     "build",
     "default_encoder",
+    "initial_encoder",
     "prototypes_of",
     "unit",
 ]
@@ -64,10 +65,18 @@ def build(task: Task, head: Callable[[int, int], nn.Module]) -> Classifier:
     Args:
         head: from the encoder's width and the number of classes to a head.
     """
+    encoder = initial_encoder(task)
+    return Classifier(encoder, _drawn(task.seed, "head", lambda: head(encoder.width, task.classes)))
+
+
+def initial_encoder(task: Task) -> Encoder:
+    """The encoder with which every client of the task starts: drawn from the seed, or trained before."""
     if task.encoder not in ENCODERS:
         raise unknown("encoder", task.encoder, ENCODERS)
     encoder = _drawn(task.seed, "encoder", lambda: ENCODERS[task.encoder](task.shape, task.norm))
-    return Classifier(encoder, _drawn(task.seed, "head", lambda: head(encoder.width, task.classes)))
+    if task.pretrained is not None:
+        task.pretrained.into(encoder)
+    return encoder
 
 
 def _drawn(seed: int, part: str, make: Callable[[], Module]) -> Module:

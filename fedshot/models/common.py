@@ -1,4 +1,4 @@
-"""Features that everybody has from the start: fixed filters, learned from no one's data.
+"""Features that everybody has from the start: those of fixed filters, learned from no one's data.
 
 Statistics of trained features cannot be added up over clients, whose encoders differ. Those of common features can:
 class means and covariances of all clients together are what one client with all the data would have found.
@@ -23,7 +23,7 @@ _CONTRAST = 10 / 255  # patches of less contrast are not blown up
 _FLATTEN = 0.05  # of the mean eigenvalue is added before patches are whitened
 _THRESHOLD = 0.5  # deviations that a response must exceed
 _CELLS = 2  # rows and columns over which responses are averaged
-_PER_FILTER = 2 * _CELLS**2  # features: both signs, in each cell
+PER_FILTER = 2 * _CELLS**2  # features: both signs, in each cell
 _FLOATS_AT_ONCE = {"cpu": 2**24, "cuda": 2**29}
 
 
@@ -47,9 +47,10 @@ class CommonFeatures(nn.Module):
     def __init__(self, shape: tuple[int, int, int], width: int, mirrored: bool) -> None:
         super().__init__()
         self.mirrored = mirrored
+        self.width = width // PER_FILTER * PER_FILTER
         self.size = min(shape[1], _LARGEST), min(shape[2], _LARGEST)
         self._shrinks = []
-        for number, bank in enumerate(_banks(shape[0], min(self.size), width // _PER_FILTER)):
+        for number, bank in enumerate(_banks(shape[0], min(self.size), width // PER_FILTER)):
             self.register_buffer(f"filters_{number}", bank.filters, persistent=False)
             self.register_buffer(f"offset_{number}", bank.offset, persistent=False)
             self._shrinks.append(bank.shrink)
@@ -90,7 +91,7 @@ def common_width(room: int, classes: int) -> int:
     """
     linear = 2 * classes + 5
     width = math.sqrt(max(room, 0) + linear**2 / 4) - linear / 2  # D·(D + 1) + 2·C·D + 4·D = room
-    return _PER_FILTER * max(2, int(width) // _PER_FILTER)
+    return PER_FILTER * max(2, int(width) // PER_FILTER)
 
 
 def _compare(pixels: Tensor, filters: Tensor, offset: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ PARTS: dict[str, Callable[["Record"], str]] = {
     "partition": lambda record: recipe_in_words(record),
     "local epochs": lambda record: number_of(record.spec.epochs, "local epoch"),
     "encoder": lambda record: record.spec.encoder or "default encoder",
+    "weights to start from": lambda record: f"pretrained: {record.spec.pretrained}" if record.spec.pretrained else "",
     "batch size": lambda record: f"batches of {record.spec.batch_size}",
     "optimizer": lambda record: _optimizer(record),
     "public images": lambda record: f"public: {record.spec.public}" if record.spec.public else "",

@@ -17,6 +17,7 @@ _SAID_BY = {
     "clients": "number of clients",
     "epochs": "local epochs",
     "encoder": "encoder",
+    "pretrained": "weights to start from",
     "batch_size": "batch size",
     "public": "public images",
     "validation": "validation share",

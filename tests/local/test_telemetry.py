@@ -158,9 +158,10 @@ def test_the_clip_factor_is_the_limit_over_the_norm(quick: Quick, finished: Fini
         assert row["clip_factor"] == 1.0
 
 
-def test_a_class_that_a_client_does_not_hold_is_nobody_s_nearest() -> None:
+def test_a_class_that_a_client_does_not_hold_is_nobody_s_nearest(task: Task) -> None:
     features = torch.tensor([[1.0, 0.0], [0.1, 0.0], [0.0, 1.0]])
     labels, logits = torch.tensor([0, 0, 1]), torch.tensor([[1.0, 0, 0], [1.0, 0, 0], [0, 1.0, 0]])
-    evidence = Evidence(features, labels, None, Sizes(2, 3, (1, 8, 8)), logits, None, None, torch.zeros(3, 1, 8, 8))
+    images, sizes = torch.zeros(3, 1, 8, 8), Sizes(2, 3, (1, 8, 8))
+    evidence = Evidence(features, labels, None, sizes, logits, None, None, images, task)
     assert evidence.class_means[2].tolist() == [0.0, 0.0]  # which the second image lies close to
     assert nearest_mean_agreement(evidence) == 3

@@ -152,8 +152,8 @@ def test_statistics_are_class_means_and_the_covariance_within(
 ) -> None:
     images, labels = shares
     monkeypatch.setattr("fedshot.local.common._CHUNK", 25)
-    found = common_statistics(images, labels, 5, 64, mirrored=False)
-    seen = CommonFeatures((1, 8, 8), 64, mirrored=False)(images / 255).double()
+    look = CommonFeatures((1, 8, 8), 64, mirrored=False)
+    found, seen = common_statistics(images, labels, 5, look), look(images / 255).double()
     means, within = torch.zeros(5, 64, dtype=torch.float64), torch.zeros(64, 64, dtype=torch.float64)
     for c in (0, 2, 4):
         means[c] = seen[labels == c].mean(0)
@@ -172,5 +172,6 @@ def test_statistics_are_class_means_and_the_covariance_within(
 @pytest.mark.parametrize("count", [2, 7, 50, 3000])
 def test_a_client_with_one_image_again_and_again_is_not_refused(count: int, shares: tuple[Tensor, Tensor]) -> None:
     images = shares[0][:1].expand(count, -1, -1, -1)
-    found = common_statistics(images, torch.zeros(count, dtype=torch.int64), 5, 64, mirrored=False)
+    look = CommonFeatures((1, 8, 8), 64, mirrored=False)
+    found = common_statistics(images, torch.zeros(count, dtype=torch.int64), 5, look)
     assert ROUTING["common"].complaint(found, torch.tensor([True, False, False, False, False])) is None

@@ -1,0 +1,116 @@
+"""Encoders that were trained before: from a run of one client, an upload, or a file of weights."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load as parse_safetensors
+from torch import Tensor, nn
+
+from fedshot.errors import UserError
+from fedshot.precision import unpack
+from fedshot.store import RunFolder
+
+_PREFIXES = ("weights/", "module.", "encoder.")  # of an upload, of a wrapper, of a whole classifier
+_HEADS = ("head", "heads", "fc", "classifier", "linear")  # what a file may have beside an encoder; it is not read
+_COUNTERS = "num_batches_tracked"  # of BatchNorm, which not every file keeps
+_RESIDUAL = (  # names of residual networks as torchvision and timm have them
+    (r"^conv1\.", "stem.conv."),
+    (r"^bn1\.", "stem.norm."),
+    (r"^layer(\d)\.", lambda found: f"stages.{int(found[1]) - 1}."),
+    (r"\.(?:downsample|shortcut)\.0\.", ".shortcut.conv."),
+    (r"\.(?:downsample|shortcut)\.1\.", ".shortcut.norm."),
+    (r"\.conv(\d)\.", lambda found: f".body.{int(found[1]) - 1}.conv."),
+    (r"\.bn(\d)\.", lambda found: f".body.{int(found[1]) - 1}.norm."),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Pretrained:
+    """Weights of an encoder, by the names of its state entries."""
+
+    source: str  # as the user calls it
+    encoder: Mapping[str, Tensor]
+
+    def into(self, encoder: nn.Module) -> None:
+        """Gives the weights to an encoder; refuses those of another one."""
+        wanted = encoder.state_dict()
+        if lacking := [name for name in wanted if name not in self.encoder and not name.endswith(_COUNTERS)]:
+            raise self._unfit(f"{lacking[0]} is not among them")
+        if strange := sorted(self.encoder.keys() - wanted.keys()):
+            raise self._unfit(f"{strange[0]} is among them, which this encoder has not")
+        for name, tensor in self.encoder.items():
+            if tensor.shape != wanted[name].shape:
+                raise self._unfit(f"{name} is {_in_words(tensor)} there and {_in_words(wanted[name])} here")
+            if not tensor.isfinite().all():
+                raise UserError(f"the weights of {self.source} cannot be used: {name} has values that are not finite")
+        encoder.load_state_dict({**wanted, **self.encoder})
+
+    def _unfit(self, why: str) -> UserError:
+        return UserError(
+            f"the weights of {self.source} do not fit: {why}; they must be of the same --encoder and norm, for images "
+            "of as many channels"
+        )
+
+
+def weights_file(given: str) -> Path:
+    """The file of weights that is meant: of a run of one client its upload."""
+    path = Path(given)
+    if not path.is_dir():
+        return path
+    uploads = sorted(path.glob("clients/*/upload.safetensors"))
+    if not RunFolder(path).record.exists():
+        raise UserError(f"{given} is not a run that has ended: give a run of one client, or a file of weights")
+    if len(uploads) != 1:
+        raise UserError(
+            f"the run {given} has the uploads of {len(uploads)} clients: name one, as "
+            f"{RunFolder(path).upload(0).as_posix()}, or give a run of one client"
+        )
+    return uploads[0]
+
+
+def open_pretrained(given: str) -> Pretrained:
+    """Weights as they are asked for: a run of one client, an upload, or a file of safetensors."""
+    return Pretrained(given, _read(weights_file(given)))
+
+
+def _read(file: Path) -> Mapping[str, Tensor]:
+    try:
+        return _encoder_in(file, file.stat().st_mtime_ns)
+    except OSError as error:
+        raise UserError(
+            f"{file} cannot be read: {error.strerror}; pretrained takes a run of one client, or a file of weights"
+        ) from None
+
+
+@lru_cache(maxsize=2)  # the runs of a study share them
+def _encoder_in(file: Path, changed: int) -> Mapping[str, Tensor]:
+    try:
+        entries = parse_safetensors(file.read_bytes())
+    except (SafetensorError, ValueError):
+        raise UserError(
+            f"{file} is no file of safetensors; weights of PyTorch become one by `safetensors.torch.save_file("
+            "torch.load(FILE, weights_only=True), 'weights.safetensors')`"
+        ) from None
+    for prefix in _PREFIXES:
+        entries = {name.removeprefix(prefix): t for name, t in entries.items() if name.startswith(prefix)} or entries
+    named = {_as_here(name): tensor for name, tensor in unpack(entries).items()}
+    return {name: tensor for name, tensor in named.items() if name.partition(".")[0] not in _HEADS}
+
+
+def _as_here(name: str) -> str:
+    """The name of a state entry as encoders of this package have it.
+
+    >>> _as_here("layer2.0.downsample.1.weight"), _as_here("layer1.1.bn2.bias"), _as_here("stages.0.1.body.0.norm.bias")
+    ('stages.1.0.shortcut.norm.weight', 'stages.0.1.body.1.norm.bias', 'stages.0.1.body.0.norm.bias')
+    """
+    for pattern, here in _RESIDUAL:
+        name = re.sub(pattern, here, name)
+    return name
+
+
+def _in_words(tensor: Tensor) -> str:
+    return "×".join(map(str, tensor.shape)) or "one number"

@@ -1,0 +1,224 @@
+"""Encoders that were trained before: where their weights may come from, and whom they fit."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fedshot.cli import main
+from fedshot.errors import UserError
+from fedshot.experiment import run
+from fedshot.federation.holdings import client_setting
+from fedshot.federation.order import make_order
+from fedshot.federation.share import write_shares
+from fedshot.federation.site import SiteFile
+from fedshot.local.common import common_statistics
+from fedshot.method import Client
+from fedshot.models import ENCODERS
+from fedshot.models.look import common_look
+from fedshot.pretrained import open_pretrained
+from fedshot.setting import prepare
+from fedshot.spec import Spec, make_spec
+from fedshot.upload import parse
+
+Make = Callable[..., Any]
+SHAPE = (3, 8, 8)
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Callable[[dict[str, Tensor]], str]:
+    """The name of a file with these tensors."""
+
+    def write(tensors: dict[str, Tensor]) -> str:
+        file = tmp_path / "weights.safetensors"
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
+        return str(file)
+
+    return write
+
+
+def state(name: str, seed: int = 7, shape: tuple[int, int, int] = SHAPE) -> dict[str, Tensor]:
+    """An encoder's entries, other ones for every seed, its moments too."""
+    entries = ENCODERS[name](shape, "batch").state_dict()
+    generator = torch.Generator().manual_seed(seed)
+    return {key: torch.rand(t.shape, generator=generator) if t.is_floating_point() else t for key, t in entries.items()}
+
+
+def as_torchvision(stages: tuple[int, ...], convolutions: int) -> list[tuple[str, str]]:
+    """A residual network's layers as torchvision calls them and as they are called here, typed by hand."""
+    pairs = [("conv1", "stem.conv"), ("bn1", "stem.norm")]
+    for stage, blocks in enumerate(stages):
+        for block in range(blocks):
+            there, here = f"layer{stage + 1}.{block}", f"stages.{stage}.{block}"
+            for number in range(convolutions):
+                pairs += [(f"{there}.conv{number + 1}", f"{here}.body.{number}.conv")]
+                pairs += [(f"{there}.bn{number + 1}", f"{here}.body.{number}.norm")]
+            if block == 0 and (stage > 0 or convolutions == 3):
+                pairs += [(f"{there}.downsample.0", f"{here}.shortcut.conv")]
+                pairs += [(f"{there}.downsample.1", f"{here}.shortcut.norm")]
+    return pairs
+
+
+def test_clients_start_from_the_encoder_of_a_run_and_from_a_head_of_their_own(
+    quick: Make, tmp_path: Path, digits: Any
+) -> None:
+    earlier = make_spec(method="fafi", clients=1, recipe="iid", epochs=1, seed=5, upload_precision="int8")
+    run(earlier, tmp_path / "earlier")
+    sent = parse((tmp_path / "earlier" / "clients" / "0" / "upload.safetensors").read_bytes()).section("weights")
+    here = prepare(quick("fafi", pretrained=str(tmp_path / "earlier"))).initial_model.state_dict()
+    plain = prepare(quick("fafi")).initial_model.state_dict()
+    assert here.keys() == plain.keys()
+    for name, tensor in here.items():
+        assert torch.equal(tensor, (sent if name.startswith("encoder.") else plain)[name]), name
+
+
+@pytest.mark.parametrize("method", ["fafi", "etf_uncertainty", "fedavg", "dual_head"])
+def test_weights_as_the_seed_draws_them_change_nothing(
+    method: str, quick: Make, finished: Make, weights: Make, tmp_path: Path
+) -> None:
+    spec = quick(method, epochs=1, validation=0.2)
+    drawn = weights(dict(prepare(spec).initial_model.encoder.state_dict()))
+    again = run(spec.model_copy(update={"pretrained": drawn}), tmp_path / "run")
+    assert [c.upload_sha256 for c in again.clients] == finished(spec).uploads
+    assert again.final == finished(spec).record.final
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("prefix", ["", "encoder.", "module.", "module.encoder."])
+def test_every_encoder_is_read_whatever_stands_before_its_names(name: str, prefix: str, weights: Make) -> None:
+    entries = state(name)
+    file = weights({**{prefix + key: t for key, t in entries.items()}, f"{prefix}fc.weight": torch.zeros(3, 3)})
+    encoder = ENCODERS[name](SHAPE, "batch")
+    open_pretrained(file).into(encoder)
+    assert all(torch.equal(tensor, entries[key]) for key, tensor in encoder.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("name", "stages", "convolutions"),
+    [("resnet18", (2, 2, 2, 2), 2), ("resnet34", (3, 4, 6, 3), 2), ("resnet50", (3, 4, 6, 3), 3)],
+)
+def test_residual_networks_under_the_names_of_torchvision(
+    name: str, stages: tuple[int, ...], convolutions: int, weights: Make
+) -> None:
+    entries, renamed = state(name), {}
+    for there, here in as_torchvision(stages, convolutions):
+        for what in ("weight", "bias", "running_mean", "running_var"):  # older files do not count batches
+            if f"{here}.{what}" in entries:
+                renamed[f"{there}.{what}"] = entries[f"{here}.{what}"]
+    assert len(renamed) == sum("num_batches_tracked" not in key for key in entries)
+    encoder = ENCODERS[name](SHAPE, "batch")
+    open_pretrained(weights(renamed | {"fc.weight": torch.zeros(10, 512), "fc.bias": torch.zeros(10)})).into(encoder)
+    for key, tensor in encoder.state_dict().items():
+        assert key.endswith("num_batches_tracked") or torch.equal(tensor, entries[key]), key
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("resnet34", "stages.0.2.body.0.conv.weight is among them, which this encoder has not; they must be of the"),
+        ("cnn", "stages.0.0.body.0.conv.weight is not among them; they must be of the same --encoder"),
+        ("another", "stem.conv.weight is 64×1×3×3 there and 64×3×3×3 here; they must be of the same --encoder"),
+    ],
+)
+def test_weights_of_another_encoder_are_refused(given: str, says: str, weights: Make) -> None:
+    entries = state("resnet18", shape=(1, 8, 8)) if given == "another" else state(given)
+    with pytest.raises(UserError, match="do not fit") as error:
+        open_pretrained(weights(entries)).into(ENCODERS["resnet18"](SHAPE, "batch"))
+    assert says in str(error.value)
+
+
+def test_what_is_no_file_of_weights_is_told_before_anything_is_written(
+    quick: Make, finished: Make, weights: Make, tmp_path: Path
+) -> None:
+    several = finished(quick("fafi")).folder.path
+    unfinished = tmp_path / "unfinished"
+    unfinished.mkdir()
+    pickled = tmp_path / "weights.pt"
+    torch.save({"stem": torch.zeros(1)}, pickled)
+    infinite = {key: t / 0 if key == "stem.norm.weight" else t for key, t in state("cnn", shape=(1, 8, 8)).items()}
+    for given, says in (
+        (tmp_path / "nowhere", "No such file or directory; pretrained takes a run of one client, or a file of weights"),
+        (unfinished, "is not a run that has ended"),
+        (several, "clients: name one, as "),
+        (pickled, "is no file of safetensors; weights of PyTorch become one by"),
+        (weights(infinite), "stem.norm.weight has values that are not finite"),
+    ):
+        with pytest.raises(UserError) as error:
+            run(quick("fafi", pretrained=str(given)), tmp_path / "run")
+        assert says in str(error.value) and "\n" not in str(error.value)
+        assert not (tmp_path / "run").exists()
+    one = several / "clients" / "0" / "upload.safetensors"
+    assert prepare(quick("fafi", pretrained=str(one))).spec.pretrained == str(one)
+
+
+def test_other_weights_under_the_same_name_make_another_run(quick: Make, weights: Make, tmp_path: Path) -> None:
+    entries = state("cnn", shape=(1, 8, 8))
+    spec = prepare(quick("fafi", pretrained=weights(entries))).spec
+    assert spec.pretrained and len(spec.files[spec.pretrained]) == 64
+    assert "pretrained" not in prepare(quick("fafi")).spec.model_dump()  # the hash of older runs stays
+    weights(state("cnn", seed=8, shape=(1, 8, 8)))
+    with pytest.raises(UserError, match="has changed since this run began"):
+        prepare(spec)
+    again = prepare(quick("fafi", pretrained=spec.pretrained))
+    assert again.spec.sha256 != spec.sha256
+    drawn = dict(again.initial_model.encoder.state_dict())
+    assert torch.equal(drawn["stem.conv.weight"], state("cnn", seed=8, shape=(1, 8, 8))["stem.conv.weight"])
+
+
+def test_clients_of_recommended_tell_of_what_the_encoder_that_they_start_from_sees(
+    quick: Make, weights: Make, tmp_path: Path
+) -> None:
+    entries = state("cnn", shape=(1, 8, 8))
+    spec = quick("recommended", epochs=1, validation=0.2, pretrained=weights(entries))
+    record = run(spec, tmp_path / "run")
+    setting = prepare(spec)
+    client = setting.client(0)
+    assert isinstance(client, Client)
+    sent = parse((tmp_path / "run" / "clients" / "0" / "upload.safetensors").read_bytes()).section("common")
+    look = common_look(setting.task, sent["means"].shape[1], torch.device("cpu"))
+    expected = common_statistics(client.train.images, client.train.labels, 10, look)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in sent.items())
+    (tmp_path / "one").mkdir()
+    plain = run(spec.model_copy(update={"pretrained": None}), tmp_path / "one" / "run")
+    assert record.cost.upload_bytes == plain.cost.upload_bytes
+
+
+def test_a_client_of_a_federation_starts_from_its_own_copy(three_clients: str, weights: Make, tmp_path: Path) -> None:
+    entries = state("cnn", shape=(1, 8, 8))
+    asked = make_spec(
+        method="fafi", clients=3, partition_file=three_clients, epochs=1, batch_size=16, pretrained=weights(entries)
+    )
+    setting = prepare(asked)
+    order = make_order(setting, "train", "a run")
+    mine = write_shares(setting.data, setting.partition, tmp_path / "shares")[1]
+    site = SiteFile(name="second", number=1, data=str(mine))
+    with pytest.raises(UserError, match=r"the job needs the file .*weights.safetensors .*name it under \"files\""):
+        client_setting(site, order)
+    copy = tmp_path / "mine.safetensors"
+    copy.write_bytes(Path(str(asked.pretrained)).read_bytes())
+    Path(str(asked.pretrained)).unlink()
+    found = client_setting(site.model_copy(update={"files": (copy,)}), order).initial_model.state_dict()
+    assert all(torch.equal(tensor, found[f"encoder.{name}"]) for name, tensor in entries.items())
+
+
+def test_the_command_line_says_from_what_clients_started(
+    weights: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given, out = weights(state("cnn", shape=(1, 8, 8))), tmp_path / "runs"
+    words = ["compare", "fafi", "fedavg", "--pretrained", given, "--epochs", "1", "--seeds", "1", "--out", str(out)]
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 0
+    capsys.readouterr()
+    assert f"pretrained: {given}" in (out / "report.md").read_text()
+
+
+def test_a_spec_with_weights_is_typed_as_it_is_asked(quick: Make, weights: Make) -> None:
+    from fedshot.explain.commands import typed
+
+    spec: Spec = quick("fafi", pretrained=weights(state("cnn", shape=(1, 8, 8))))
+    assert typed(spec, {"pretrained": spec.pretrained}) == ["--pretrained", spec.pretrained]
