@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedshot.errors import UserError
-from fedshot.experiment import finish_run
+from fedshot.experiment import finish_run, make_folder
 from fedshot.local.work import one_thread
 from fedshot.own_rule import settled
 from fedshot.record import Record, read_record
@@ -14,7 +14,6 @@ from fedshot.screen import Mode
 from fedshot.server import lacking_section, receive
 from fedshot.setting import Setting, prepare
 from fedshot.sharing import Sharer, family_of, of_clients
-from fedshot.spec import Spec
 from fedshot.store import RunFolder, read_spec
 
 
@@ -27,13 +26,13 @@ def keep_rule(run: RunFolder, rule: str, out: Path, data_root: Path | None = Non
     known = read_record(run.record)
     if known is None:
         raise UserError(f"{run.path} has no record: end that run first, by its own command")
-    setting, target = _with_rule(read_spec(run.spec), rule, data_root, device), RunFolder(out)
+    setting, target = _with_rule(run, rule, data_root, device), RunFolder(out)
     target.check(setting.spec)
     if earlier := read_record(target.record):
         return earlier
     with one_thread(setting.device), _whole_or_nothing(out):
         _check_sent(setting, run)
-        target.begin(setting.spec, resume=True)
+        make_folder(setting, target, resume=True)
         sharer = Sharer.of(setting, target)
         finished = [number for number in range(setting.spec.clients) if run.finished(number)]
         for number in finished:
@@ -54,11 +53,12 @@ def _whole_or_nothing(folder: Path) -> Iterator[None]:
         raise
 
 
-def _with_rule(spec: Spec, rule: str, data_root: Path | None, device: str) -> Setting:
+def _with_rule(run: RunFolder, rule: str, data_root: Path | None, device: str) -> Setting:
     """The setting of the same clients with another rule."""
+    spec = read_spec(run.spec)
     asked = of_clients(spec).model_copy(update={"fusion": rule, "evaluate_at": (spec.epochs,)})
     asked = settled(asked, replacing=True)
-    setting = prepare(asked, data_root, device)
+    setting = prepare(asked, data_root, device, run.pretrained)
     if family_of(setting.spec) != family_of(asked):  # public images that the rule asks for would be taken from clients
         raise UserError(
             f"fusion {rule} needs public images, and the run has set none aside: run it again with "

@@ -15,6 +15,25 @@ def changed_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if key not in usual or usual[key] != value}
 
 
+def variant(method: str, options: Mapping[str, Any]) -> str:
+    """A method with the options that are not at their default, as it would be typed; one in a file with all of them.
+
+    >>> variant("etf", {"weight": 2.0, "alignment.measure": "cosine"}), variant("fafi", {})
+    ('etf:weight=2,alignment.measure=cosine', 'fafi')
+    """
+    changed = [f"{key}={words_of(value)}" for key, value in changed_options(method, options).items()]
+    return f"{method}:{','.join(changed)}" if changed else method
+
+
+def words_of(value: object) -> str:
+    """A value as it would be typed, every digit of it.
+
+    >>> words_of(2.0), words_of(1e-05), words_of(0.12345671), words_of("etf")
+    ('2', '1e-05', '0.12345671', 'etf')
+    """
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
 def changed_settings(spec: Spec, method: str | None = None) -> dict[str, Any]:
     """The settings that would be others if nothing were typed; without evaluation points and the precision.
 

@@ -134,7 +134,10 @@ class _Batch:
 def begin_all(specs: Sequence[Spec], folders: Sequence[RunFolder], execution: Execution) -> list[Setting]:
     """Every spec prepared and its folder made; nothing is written if there is something wrong with one of them."""
     try:
-        settings = [prepare(spec, execution.data_root, execution.devices[0]) for spec in specs]
+        settings = [
+            prepare(spec, execution.data_root, execution.devices[0], folder.pretrained)
+            for spec, folder in zip(specs, folders, strict=True)
+        ]
         for setting, folder in zip(settings, folders, strict=True):
             folder.check(setting.spec)
             if execution.resume:
@@ -143,8 +146,14 @@ def begin_all(specs: Sequence[Spec], folders: Sequence[RunFolder], execution: Ex
     except torch.OutOfMemoryError:
         raise too_large("a data set with a model", execution.devices[0]) from None
     for setting, folder in zip(settings, folders, strict=True):
-        folder.begin(setting.spec, execution.resume)
+        make_folder(setting, folder, execution.resume)
     return settings
+
+
+def make_folder(setting: Setting, folder: RunFolder, resume: bool) -> None:
+    """Makes the folder of a run, and keeps there what its clients start from."""
+    pretrained = setting.task.pretrained
+    folder.begin(setting.spec, resume, pretrained.content if pretrained else None)
 
 
 def send_job(setting: Setting, folder: RunFolder, announced: Tensor | None = None) -> None:

@@ -52,6 +52,11 @@ def records_at(path: Path) -> Sources:
         yield file.parent, partial(read_record, file)
 
 
+def a_collection_in(path: Path) -> Path | None:
+    """A collection of records that lies in a folder, where somebody may have meant those."""
+    return min(path.glob(f"*{SUFFIX}"), default=None) if path.is_dir() else None
+
+
 def read_record(file: Path) -> "Record":
     """The record in a file; refuses a damaged one and one of another version, with its reason."""
     from fedshot.record import RecordDamaged, parse_record
@@ -134,7 +139,7 @@ def _parse(place: Path, line: str) -> "Record":
 
 def _order(record: "Record") -> tuple[Any, ...]:
     """Data, α, clients, method with its options, rule, seed; the hash tells apart what differs in anything else."""
-    from fedshot.study.rows import variant
+    from fedshot.changed import variant
 
     spec = record.spec
     options = json.dumps(spec.options, sort_keys=True)

@@ -1,5 +1,6 @@
 """Encoders that were trained before: from a run of one client, an upload, or a file of weights."""
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from fedshot.errors import UserError
 from fedshot.precision import unpack
 from fedshot.store import RunFolder
 
-_PREFIXES = ("weights/", "module.", "encoder.")  # of an upload, of a wrapper, of a whole classifier
+# of an upload; of a wrapper; of what others call a model, and its encoder
+_PREFIXES = ("weights/", "module.", "model.", "backbone.", "encoder.")
 _HEADS = ("head", "heads", "fc", "classifier", "linear")  # what a file may have beside an encoder; it is not read
 _COUNTERS = "num_batches_tracked"  # of BatchNorm, which not every file keeps
 _RESIDUAL = (  # names of residual networks as torchvision and timm have them
@@ -34,12 +36,18 @@ class Pretrained:
 
     source: str  # as the user calls it
     encoder: Mapping[str, Tensor]
+    content: bytes  # of the file, as it is
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
 
     def into(self, encoder: nn.Module) -> None:
         """Gives the weights to an encoder; refuses those of another one."""
         wanted = encoder.state_dict()
         if lacking := [name for name in wanted if name not in self.encoder and not name.endswith(_COUNTERS)]:
-            raise self._unfit(f"{lacking[0]} is not among them")
+            there = next(iter(self.encoder), "nothing")
+            raise self._unfit(f"{lacking[0]} is not among them (the first is {there})")
         if strange := sorted(self.encoder.keys() - wanted.keys()):
             raise self._unfit(f"{strange[0]} is among them, which this encoder has not")
         for name, tensor in self.encoder.items():
@@ -52,7 +60,7 @@ class Pretrained:
     def _unfit(self, why: str) -> UserError:
         return UserError(
             f"the weights of {self.source} do not fit: {why}; they must be of the same --encoder and norm, for images "
-            "of as many channels"
+            "of as many channels; of cnn and vit also of about the same size"
         )
 
 
@@ -72,14 +80,21 @@ def weights_file(given: str) -> Path:
     return uploads[0]
 
 
-def open_pretrained(given: str) -> Pretrained:
-    """Weights as they are asked for: a run of one client, an upload, or a file of safetensors."""
-    return Pretrained(given, _read(weights_file(given)))
+def open_pretrained(given: str, known: bool = False, kept: Path | None = None) -> Pretrained:
+    """Weights as they are asked for: a run of one client, an upload, or a file of safetensors.
+
+    Args:
+        known: whether a run has begun with them.
+        kept: where that run keeps its own copy, if it does: the original may be gone, or lie elsewhere.
+    """
+    if kept is not None and kept.is_file() and (known or not Path(given).exists()):
+        return _read(given, kept)
+    return _read(given, weights_file(given))
 
 
-def _read(file: Path) -> Mapping[str, Tensor]:
+def _read(given: str, file: Path) -> Pretrained:
     try:
-        return _encoder_in(file, file.stat().st_mtime_ns)
+        return _content_of(given, file, file.stat().st_mtime_ns)
     except OSError as error:
         raise UserError(
             f"{file} cannot be read: {error.strerror}; pretrained takes a run of one client, or a file of weights"
@@ -87,14 +102,19 @@ def _read(file: Path) -> Mapping[str, Tensor]:
 
 
 @lru_cache(maxsize=2)  # the runs of a study share them
-def _encoder_in(file: Path, changed: int) -> Mapping[str, Tensor]:
+def _content_of(given: str, file: Path, changed: int) -> Pretrained:
+    content = file.read_bytes()
     try:
-        entries = parse_safetensors(file.read_bytes())
+        return Pretrained(given, _encoder_in(parse_safetensors(content)), content)
     except (SafetensorError, ValueError):
         raise UserError(
-            f"{file} is no file of safetensors; weights of PyTorch become one by `safetensors.torch.save_file("
-            "torch.load(FILE, weights_only=True), 'weights.safetensors')`"
+            f"{file} is no file of safetensors; weights of PyTorch become one by `from safetensors.torch import "
+            "save_file; save_file(torch.load(FILE, weights_only=True), 'weights.safetensors')`"
         ) from None
+
+
+def _encoder_in(entries: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The entries of a file that are an encoder's, by their names here."""
     for prefix in _PREFIXES:
         entries = {name.removeprefix(prefix): t for name, t in entries.items() if name.startswith(prefix)} or entries
     named = {_as_here(name): tensor for name, tensor in unpack(entries).items()}

@@ -28,7 +28,7 @@ from fedshot.options import options_of, resolve
 from fedshot.own_rule import check_heard, settled
 from fedshot.partition import Partition, hold_out
 from fedshot.partition.own import OWN
-from fedshot.pretrained import open_pretrained, weights_file
+from fedshot.pretrained import Pretrained, open_pretrained
 from fedshot.privacy.check import check_objective, check_privacy
 from fedshot.sections import Sizes
 from fedshot.spec import Spec, make_spec
@@ -149,8 +149,12 @@ class Setting:
         return self.data.train.labels.cpu().numpy()
 
 
-def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> Setting:
-    """Checks everything that can be wrong with a spec before a second is spent on training."""
+def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu", kept: Path | None = None) -> Setting:
+    """Checks everything that can be wrong with a spec before a second is spent on training.
+
+    Args:
+        kept: where the run, if it has begun, keeps the weights that its clients start from (`RunFolder.pretrained`).
+    """
     spec, method_name = settled(spec), canonical(spec.method)
     options = resolve(factory_of(method_name), spec.options, f"method {method_name!r}")
     if hidden := sorted(options.keys() & Spec.model_fields.keys()):
@@ -171,12 +175,12 @@ def prepare(spec: Spec, data_root: Path | None = None, device: str = "cpu") -> S
     data = load_data(spec, data_root, device)
     asked = spec.public or (DEFAULT_PUBLIC if method.public or fusion.public else None)
     public = public_part(asked, spec.data, data_root, spec.seed, device) if asked else NO_PUBLIC
-    pretrained = open_pretrained(spec.pretrained) if spec.pretrained else None
+    pretrained = open_pretrained(spec.pretrained, spec.pretrained in spec.files, kept) if spec.pretrained else None
     complete = spec.model_copy(
         update={
             "method": method_name,
             "options": options,
-            "files": file_hashes(spec, method_name, options, {spec.data: data, asked: public.source}),
+            "files": file_hashes(spec, method_name, options, {spec.data: data, asked: public.source}, pretrained),
             "encoder": spec.encoder or default_encoder(data.shape),
             "augmentation": spec.augmentation or data.augmentation,
             "batch_size": spec.batch_size or min(default_batch_size(data), method.largest_batch or len(data.train)),
@@ -242,7 +246,11 @@ def check_sections(fusion: Fusion, method: Method) -> None:
 
 
 def file_hashes(
-    spec: Spec, method: str, options: Mapping[str, Any], data: Mapping[str | None, Dataset | None]
+    spec: Spec,
+    method: str,
+    options: Mapping[str, Any],
+    data: Mapping[str | None, Dataset | None],
+    pretrained: Pretrained | None,
 ) -> dict[str, str]:
     """sha256 of everything of the user's that decides the result, pictures included: an edited file makes another run.
 
@@ -255,8 +263,8 @@ def file_hashes(
     named += [file_of(method), file_of(spec.fusion)]
     paths = [path for path in named if path and Path(path).is_file()]  # a missing one is told by its reader
     found = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
-    if spec.pretrained:
-        found[spec.pretrained] = hashlib.sha256(weights_file(spec.pretrained).read_bytes()).hexdigest()
+    if pretrained is not None:
+        found[pretrained.source] = pretrained.sha256
     found |= {name: content_sha256(each) for name, each in data.items() if each and name and name.startswith("folder")}
     if changed := [path for path, known in spec.files.items() if found.get(path, known) != known]:
         raise UserError(f"{changed[0]} has changed since this run began: start a new run in another --out")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -106,6 +107,13 @@ class Spec(Grown):
     @classmethod
     def _a_share_is_a_number_as_well(cls, given: Any) -> Any:
         return f"{given:g}" if isinstance(given, int | float) else given
+
+    @field_validator("pretrained")
+    @classmethod
+    def _a_path_in_its_one_spelling(cls, given: str | None) -> str | None:
+        if given is not None and not given.strip():
+            raise ValueError("name a run of one client, an upload, or FILE.safetensors")
+        return None if given in (None, "none") else Path(given).as_posix()
 
     @field_validator("counts")
     @classmethod

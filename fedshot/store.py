@@ -44,8 +44,9 @@ class ClientSummary(Grown):
 class RunFolder:
     """The files of one run.
 
-    spec.json, record.json, telemetry.jsonl, job.safetensors (where the server sends something with the job), and for
-    each client clients/K/: upload.safetensors (all sections), at_EPOCH.safetensors (snapshots, until they are scored),
+    spec.json, record.json, telemetry.jsonl, job.safetensors (where the server sends something with the job),
+    pretrained.safetensors (where clients start from an encoder that was trained before), and for each client
+    clients/K/: upload.safetensors (all sections), at_EPOCH.safetensors (snapshots, until they are scored),
     checkpoint.safetensors (while a long client is under way), telemetry.jsonl, client.json.
     """
 
@@ -60,6 +61,11 @@ class RunFolder:
     def job(self) -> Path:
         """What the server sends with the job beside the initial model, where the method has something."""
         return self.path / "job.safetensors"
+
+    @property
+    def pretrained(self) -> Path:
+        """A copy of the weights that clients start from, where they were trained before: the original may go."""
+        return self.path / "pretrained.safetensors"
 
     @property
     def telemetry(self) -> Path:
@@ -95,13 +101,19 @@ class RunFolder:
             why = "cannot be written to" if nearest.is_dir() else "is a file"
             raise UserError(f"there can be no run in {self.path}: {nearest} {why}: choose another --out")
 
-    def begin(self, spec: Spec, resume: bool) -> None:
-        """Makes the folder. Without `resume`, what an earlier run of the spec left is dropped."""
+    def begin(self, spec: Spec, resume: bool, pretrained: bytes | None = None) -> None:
+        """Makes the folder. Without `resume`, what an earlier run of the spec left is dropped.
+
+        Args:
+            pretrained: the file of weights that clients start from, if they do.
+        """
         if not resume:
             for file in [self.record, self.telemetry, self.job, *self.path.glob("clients/*/*")]:
                 file.unlink(missing_ok=True)
         for unfinished in self.path.rglob(".*.part"):  # of a process that was killed while it wrote
             unfinished.unlink(missing_ok=True)  # or still writes: then the file has its name by now
+        if pretrained is not None:
+            write_atomic(self.pretrained, pretrained)
         write_atomic(self.spec, spec.model_dump_json(indent=1).encode())
 
     def finished(self, number: int) -> ClientSummary | None:

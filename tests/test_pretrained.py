@@ -1,5 +1,6 @@
 """Encoders that were trained before: where their weights may come from, and whom they fit."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from fedshot.another_rule import keep_rule
 from fedshot.cli import main
 from fedshot.errors import UserError
+from fedshot.execution import Execution
 from fedshot.experiment import run
 from fedshot.federation.holdings import client_setting
 from fedshot.federation.order import make_order
@@ -21,8 +24,10 @@ from fedshot.method import Client
 from fedshot.models import ENCODERS
 from fedshot.models.look import common_look
 from fedshot.pretrained import open_pretrained
-from fedshot.setting import prepare
+from fedshot.server import fuse_again
+from fedshot.setting import Setting, prepare
 from fedshot.spec import Spec, make_spec
+from fedshot.store import RunFolder, read_spec
 from fedshot.upload import parse
 
 Make = Callable[..., Any]
@@ -120,7 +125,7 @@ def test_residual_networks_under_the_names_of_torchvision(
     ("given", "says"),
     [
         ("resnet34", "stages.0.2.body.0.conv.weight is among them, which this encoder has not; they must be of the"),
-        ("cnn", "stages.0.0.body.0.conv.weight is not among them; they must be of the same --encoder"),
+        ("cnn", "stages.0.0.body.0.conv.weight is not among them (the first is "),
         ("another", "stem.conv.weight is 64×1×3×3 there and 64×3×3×3 here; they must be of the same --encoder"),
     ],
 )
@@ -209,11 +214,13 @@ def test_the_command_line_says_from_what_clients_started(
     weights: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given, out = weights(state("cnn", shape=(1, 8, 8))), tmp_path / "runs"
-    words = ["compare", "fafi", "fedavg", "--pretrained", given, "--epochs", "1", "--seeds", "1", "--out", str(out)]
-    with pytest.raises(SystemExit) as end:
-        main(words)
-    assert end.value.code == 0
-    capsys.readouterr()
+    started = ["--pretrained", given, "--epochs", "1"]
+    for words in (["compare", "fafi", "fedavg", "--seeds", "1", "--out", str(out)], ["run", "fafi"]):
+        with pytest.raises(SystemExit) as end:
+            main([*words, *started, *(["--out", str(tmp_path / "run")] if words[0] == "run" else [])])
+        assert end.value.code == 0
+        said = "".join(capsys.readouterr().out.split())
+        assert words[0] == "compare" or f"·pretrained:{given}·" in said
     assert f"pretrained: {given}" in (out / "report.md").read_text()
 
 
@@ -222,3 +229,42 @@ def test_a_spec_with_weights_is_typed_as_it_is_asked(quick: Make, weights: Make)
 
     spec: Spec = quick("fafi", pretrained=weights(state("cnn", shape=(1, 8, 8))))
     assert typed(spec, {"pretrained": spec.pretrained}) == ["--pretrained", spec.pretrained]
+
+
+def test_a_run_keeps_what_its_clients_started_from(
+    quick: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(make_spec(method="fafi", clients=1, recipe="iid", epochs=1, seed=5), tmp_path / "earlier")
+    monkeypatch.chdir(tmp_path)
+    spec, out = quick("recommended", epochs=1, validation=0.2, pretrained="earlier"), tmp_path / "run"
+    record = run(spec, out)
+    fused = fuse_again(stored(out), RunFolder(out), ["routed", "common"], [])
+    (tmp_path / "elsewhere").mkdir()
+    for move in (lambda: monkeypatch.chdir(tmp_path / "elsewhere"), lambda: (tmp_path / "earlier").rename("gone")):
+        move()
+        assert fuse_again(stored(out), RunFolder(out), ["routed", "common"], []) == fused
+        assert keep_rule(RunFolder(out), "common", tmp_path / f"{move}").final.accuracy == accuracy_of(fused, "common")
+    (out / "record.json").unlink()
+    shutil.rmtree(out / "clients" / "1")
+    assert run(spec, out, Execution(resume=True)).result_sha256 == record.result_sha256
+    with pytest.raises(UserError, match="earlier cannot be read"):
+        run(spec, tmp_path / "anew")
+    (out / "pretrained.safetensors").write_bytes(b"other")
+    with pytest.raises(UserError, match="is no file of safetensors"):
+        stored(out)
+
+
+def stored(out: Path) -> Setting:
+    folder = RunFolder(out)
+    return prepare(read_spec(folder.spec), kept=folder.pretrained)
+
+
+def accuracy_of(rows: list[dict[str, Any]], rule: str) -> float:
+    return next(row["accuracy"] for row in rows if row["fusion"] == rule)
+
+
+@pytest.mark.parametrize(("given", "spelt"), [("runs/a/", "runs/a"), ("./runs/a", "runs/a"), ("none", None)])
+def test_a_path_has_one_spelling(given: str, spelt: str | None) -> None:
+    assert make_spec(method="fafi", pretrained=given).pretrained == spelt
+    with pytest.raises(UserError, match=r"pretrained = .*name a run of one client"):
+        make_spec(method="fafi", pretrained=" ")

@@ -45,7 +45,7 @@ def audit(
     numbers = parse_integers(client, "--client") if client else None
     if strangers := sorted(set(numbers or ()) - set(range(spec.clients))):
         raise UserError(f"there is no client {strangers[0]}: the clients are 0 to {spec.clients - 1}")
-    setting = prepare(spec, data_root, s.device_of(device).partition(",")[0])
+    setting = prepare(spec, data_root, s.device_of(device).partition(",")[0], folder.pretrained)
     with one_thread(setting.device):
         found = attacked(setting, folder, numbers)
     if json:

@@ -92,7 +92,7 @@ def _rows(
     from fedshot.sharing import of_clients
     from fedshot.store import read_spec
 
-    setting = prepare(of_clients(read_spec(folder.spec)), data_root, device)
+    setting = prepare(of_clients(read_spec(folder.spec)), data_root, device, folder.pretrained)
     with one_thread(setting.device):
         return fuse_again(setting, folder, asked, absent)
 
@@ -103,10 +103,13 @@ def _kept(
     """The same from the records of runs that are kept, a folder for each rule."""
     from fedshot.another_rule import keep_rule
     from fedshot.fusion import without_training
+    from fedshot.user_file import file_of
 
     rows: list[dict[str, Any]] = []
     for text in asked or without_training():
-        place = out / "".join(c if c.isalnum() or c in "._-" else "-" for c in text)
+        file = file_of(text)
+        shown = text.replace(file, Path(file).name, 1) if file else text
+        place = out / "".join(c if c.isalnum() or c in "._-" else "-" for c in shown)
         try:
             record = keep_rule(folder, text, place, data_root, device)
         except UserError as error:

@@ -59,7 +59,7 @@ def report(
 
     - `fedshot report results/cifar.jsonl --where "alpha<=0.1" --markdown` tables from kept records
     """
-    from fedshot.kept import keep
+    from fedshot.kept import a_collection_in, keep
     from fedshot.report.gather import gather
     from fedshot.report.markdown import tables_in_markdown
     from fedshot.report.paper import parse_formats, write_figures
@@ -71,8 +71,9 @@ def report(
     for problem in found.problems:
         typer.echo(f"left out: {problem}", err=True)
     if not found.tasks:
-        chosen = f" with {' and '.join(where)}" if where else ""
-        raise UserError(f"no finished run{chosen} in {', '.join(map(str, paths))}: make one with `fedshot run` first")
+        kept = next((one for path in paths if (one := a_collection_in(path))), None)
+        other = f"name its records, as {kept}, or make" if kept else "make"
+        raise UserError(f"no finished run in {', '.join(map(str, paths))}: {other} one with `fedshot run` first")
     if markdown:
         typer.echo(tables_in_markdown(found))
     if records is not None:

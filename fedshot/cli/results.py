@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Format = StrEnum("Format", ["table", "csv", "latex", "markdown", "json"])
 _MOST_PROBLEMS = 20  # lines; a study under way has many unfinished runs
-_FIGURES = ("final.accuracy", "final.worst_class_accuracy", "cost.upload_bytes", "cost.client_seconds")
+_FIGURES = ("final.accuracy", "final.worst_class_accuracy", "clients.upload_bytes", "cost.client_seconds")
 
 
 def results(
@@ -81,11 +81,7 @@ def results(
     if (more := len(found.problems) - _MOST_PROBLEMS) > 0:
         print(f"fedshot: left out: {more} more", file=sys.stderr)
     for query in where or []:
-        found = found.where(query)
-    if not found.rows:
-        raise UserError(
-            f"no run in {path} satisfies --where {' '.join(where or [])} (accuracies are shares of 1, as 0.9)"
-        )
+        found = found.some_where(query)
     found = found.sort(sort) if sort else found
     if ranks:
         sheet = _ranks(found, found.column(value), figure)

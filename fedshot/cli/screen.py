@@ -43,7 +43,8 @@ def screen(
     folder = RunFolder(run)
     if not folder.spec.exists():
         raise UserError(f"{run} is not the folder of a run: it has no spec.json")
-    setting = prepare(of_clients(read_spec(folder.spec)), data_root, s.device_of(device).partition(",")[0])
+    at = s.device_of(device).partition(",")[0]
+    setting = prepare(of_clients(read_spec(folder.spec)), data_root, at, folder.pretrained)
     with one_thread(setting.device):
         received = receive(setting, folder, ("weights",))
         found = compared(received.members, setting)

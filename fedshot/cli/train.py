@@ -70,7 +70,7 @@ def run(
 
     execution = _execution(device, workers, lanes, data_root, resume)
     # the name of the folder holds the complete spec: an edited variant, or another device, is another run
-    complete = prepare(spec, data_root, execution.devices[0]).spec
+    complete = prepare(spec, data_root, execution.devices[0], RunFolder(out).pretrained if out else None).spec
     folder = out or Path("runs") / folder_name(complete)
     RunFolder(folder).check(complete)
     if resume:
@@ -165,11 +165,11 @@ def _own_place(folder: Path, spec: Spec, execution: "Execution") -> Path:
     from fedshot.setting import prepare
     from fedshot.store import RunFolder, differing_fields, read_spec
 
-    held = RunFolder(folder).spec
-    if not held.exists():
+    held = RunFolder(folder)
+    if not held.spec.exists():
         return folder
-    complete = prepare(spec, execution.data_root, execution.devices[0]).spec
-    if not differing_fields(read_spec(held), complete):
+    complete = prepare(spec, execution.data_root, execution.devices[0], held.pretrained).spec
+    if not differing_fields(read_spec(held.spec), complete):
         return folder
     return folder.with_name(f"{folder.name}-{complete.sha256[:8]}")
 

@@ -25,7 +25,9 @@ Loader = Callable[[str, Path, int], Dataset]  # full name, data root, seed
 
 def _embedded(name: str, root: Path, seed: int) -> Dataset:
     if name != "digits":
-        raise UserError(f"unknown data set {name!r}: digits has no variants, write 'digits'")
+        raise UserError(
+            f"unknown data set {name!r}: digits has no variants, write 'digits', or digits:images=500 for a part"
+        )
     return load_digits()
 
 

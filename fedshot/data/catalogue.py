@@ -268,5 +268,7 @@ def source_of(name: str) -> Source:
     if not variant:
         return SOURCES[base]
     if base != "emnist":
-        raise UserError(f"unknown data set {name!r}: {base} has no variants, write {base!r}")
+        raise UserError(
+            f"unknown data set {name!r}: {base} has no variants, write {base!r}, or {base}:images=5000 for a part"
+        )
     return emnist(variant)

@@ -26,7 +26,7 @@ def parse_subset(name: str) -> tuple[str, int | None]:
         return name, None
     number = last.removeprefix(_KEY)
     if not number.isdecimal():
-        raise UserError(f"data set {name!r}: images takes a whole number, not {number!r}: write {whole}:images=5000")
+        raise UserError(f"data set {name!r}: images takes a whole number, not {number!r}: write {whole}:images=1000")
     return whole, int(number)
 
 

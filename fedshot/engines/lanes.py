@@ -47,8 +47,8 @@ class Lane:
         self.job, self.steps, self.work = job, 0, self._work(job, told)
 
     def _work(self, job: Job, told: Told) -> Generator[bool, None, ClientSummary]:
-        setting = _setting(job.spec.model_dump_json(), job.data_root, self.place.device)
         tell, folder = partial(told, job), RunFolder(job.folder)
+        setting = _setting(job.spec.model_dump_json(), job.data_root, self.place.device, folder.pretrained)
         return (yield from client_work(setting, job.client, folder, tell, self.bench, self.place.checkpoint_seconds))
 
     def end(self) -> Job:
@@ -184,5 +184,5 @@ def _reserved(device: torch.device) -> int:
 
 
 @lru_cache(maxsize=4)  # the clients of a run share it, and come one after the other
-def _setting(spec: str, data_root: Path | None, device: str) -> Setting:
-    return prepare(Spec.model_validate_json(spec), data_root, device)
+def _setting(spec: str, data_root: Path | None, device: str, kept: Path) -> Setting:
+    return prepare(Spec.model_validate_json(spec), data_root, device, kept)

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fedshot.changed import changed_settings
-from fedshot.explain.commands import command, reference, typed
+from fedshot.changed import changed_settings, variant
+from fedshot.explain.commands import command, typed
 from fedshot.explain.explained import Explained
 from fedshot.explain.finding import Fact, Finding
 from fedshot.report.wording import number_of
@@ -70,8 +70,10 @@ def _compare(methods: dict[str, list[Explained]], agreed: Mapping[str, object] |
         for name, value in changed_settings(one).items()
         if name != "seed" and all(getattr(spec, name) == value for spec in specs)
     }
-    references = (reference(runs[0].record.spec) for runs in methods.values())
-    return command("compare", *references, *typed(specs[0], {**shared, **(agreed or {})}), "--seeds", "1,2,3")
+    first = (runs[0].record.spec for runs in methods.values())
+    references = [variant(spec.method, spec.options) for spec in first]
+    untold = Spec(method=specs[0].method)  # what holds where nothing is typed
+    return command("compare", *references, *typed(untold, {**shared, **(agreed or {})}), "--seeds", "1,2,3")
 
 
 def not_comparable(runs: Sequence[Explained]) -> list[Finding]:

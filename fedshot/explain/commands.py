@@ -3,7 +3,8 @@
 import shlex
 from collections.abc import Mapping
 
-from fedshot.changed import changed_options, changed_settings
+from fedshot.changed import changed_options, changed_settings, words_of
+from fedshot.own_rule import settled
 from fedshot.partition import unread
 from fedshot.spec import Spec, as_typed
 
@@ -27,6 +28,8 @@ def again(spec: Spec, changes: Mapping[str, object]) -> str:
     >>> again(Spec(method="etf_decoupled", epochs=30, clip_scope="joint"), {"method": "aurora", "seed": 2})
     '`fedshot run aurora --epochs 30 --seed 2 --set clip_scope=joint`'
     """
+    if "fusion" in changes:  # options of the method's own rule mean nothing to another one
+        spec = settled(spec.model_copy(update={"fusion": changes["fusion"]}), replacing=True)
     method = str(changes.get("method", spec.method))
     kept = changed_settings(spec, method)
     if "method" in changes:
@@ -46,20 +49,6 @@ def typed(spec: Spec, given: Mapping[str, object]) -> list[str]:
     settings, file = dict(given), given.get("partition_file")
     for name in unread(str(settings.get("recipe", spec.recipe)), str(file) if file else None):
         settings.pop(name, None)
-    found = [as_typed(name, _text(value)) for name, value in settings.items()]
+    found = [as_typed(name, words_of(value)) for name, value in settings.items()]
     found.sort(key=lambda words: words[0] == "--set")
     return [word for words in found for word in words]
-
-
-def reference(spec: Spec) -> str:
-    """The method as `fedshot compare` reads it: NAME:key=value,key=value.
-
-    >>> reference(Spec(method="etf", options={"weight": 2.0}))
-    'etf:weight=2'
-    """
-    options = ",".join(f"{key}={_text(value)}" for key, value in changed_options(spec.method, spec.options).items())
-    return f"{spec.method}:{options}" if options else spec.method
-
-
-def _text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)

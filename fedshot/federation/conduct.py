@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from fedshot.errors import UserError
-from fedshot.experiment import finish_run, send_job
+from fedshot.experiment import finish_run, make_folder, send_job
 from fedshot.federation.collect import Collection
 from fedshot.federation.desk import Desk, Outcome, is_full, read_announced, write_announced
 from fedshot.federation.ledger import Ledger
@@ -31,7 +31,8 @@ Take = Callable[[int, Packet], Outcome]
 
 def begin(spec: Spec, out: Path, plan: Plan, resume: bool = False) -> Setting:
     """Checks everything that can be wrong before a client is asked, and makes the folder of the run."""
-    setting, folder = prepare(spec, plan.data_root, plan.device), RunFolder(out)
+    folder = RunFolder(out)
+    setting = prepare(spec, plan.data_root, plan.device, folder.pretrained)
     complete = setting.spec
     if complete.evaluate_at != (complete.epochs,):
         raise UserError(
@@ -58,7 +59,7 @@ def begin(spec: Spec, out: Path, plan: Plan, resume: bool = False) -> Setting:
             f"{out} holds a run whose clients were asked already: add --resume to ask those that are missing, or "
             "choose another --out"
         )
-    folder.begin(complete, resume=True)  # nothing that clients have sent is ever dropped
+    make_folder(setting, folder, resume=True)  # nothing that clients have sent is ever dropped
     write_plan(out, plan.model_copy(update={"directory": Path.cwd()}))
     return setting
 
@@ -83,7 +84,7 @@ class _Conductor:
 
     def __init__(self, folder: RunFolder, plan: Plan, transport: Transport, clock: Clock) -> None:
         self._folder, self._plan, self._transport, self._clock = folder, plan, transport, clock
-        self._setting = prepare(read_spec(folder.spec), plan.data_root, plan.device)
+        self._setting = prepare(read_spec(folder.spec), plan.data_root, plan.device, folder.pretrained)
         self._ledger = Ledger(folder.path / "ledger.jsonl")
         self._begin = clock.now()
 

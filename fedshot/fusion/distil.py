@@ -80,6 +80,19 @@ def distilled(
             f"distilled: the teacher {rule.name} reads statistics of the test images (it is transductive), and a "
             "student must not learn from those: choose an inductive rule, e.g. teacher=features"
         )
+    if alignment > 0 and (rule.trains or "weights" not in rule.needs):
+        raise UserError(
+            f"distilled: alignment draws the student's features to those of the clients' models, which the teacher "
+            f"{rule.name} does not ask: choose another one, e.g. teacher=features, or leave alignment at 0"
+        )
+
+    def check(model: Classifier) -> None:
+        rule.check(model)
+        if alignment > 0 and model.upright() is not model:
+            raise UserError(
+                "distilled: clients of this method look at every turn of an image, and a student looks at it as it is: "
+                "their features have nothing to be aligned; leave alignment at 0"
+            )
 
     def fuse(members: Sequence[Member], task: Task) -> Predictor:
         members = sorted(members, key=lambda m: m.upload.header.client)
@@ -113,7 +126,7 @@ def distilled(
         held_out=rule.held_out,
         public=rule.public or images == "public",
         trains=True,
-        check=rule.check,
+        check=check,
     )
 
 

@@ -123,7 +123,7 @@ class Discriminants:
         # a mean of n_c images is off by N(0, S / n_c), and the score of an image of the class then by N(0, E / n_c)
         # with E = tr((S (S + r)^-1)^2), the dimensions that a ridge r leaves
         left = len(within) - 2 * added * inverse.diagonal().sum() + added**2 * inverse.square().sum()
-        noise = math.sqrt(float(left) * int((total > 0).sum()) / float(total.sum()))
+        noise = math.sqrt(max(float(left), _TINY) * int((total > 0).sum()) / float(total.sum()))
         return cls(directions.float(), offset.float(), log_prior.float(), noise)
 
     def scores(self, seen: Tensor) -> Tensor:

@@ -58,7 +58,7 @@ class PublicBank:
         """Unit features (M, d) of public images by a teacher that was trained on all of them, and their labels (M,)."""
         task, public = opening.task, _public(opening.task)
         device = public.data.labels.device
-        seed = stream_seed(task.seed, "teacher") % 2**31  # the teacher starts from weights of its own
+        seed = stream_seed(task.seed, "teacher") % 2**31  # the teacher draws weights of its own
         school = replace(task, classes=public.classes, seed=seed, public=None)
         terms, views = ((CLASSIFICATION,), Views(1)) if self.augmented else ((PLAIN_CLASSIFICATION,), Views(0, True))
         blank = build(school, LinearHead).to(device)

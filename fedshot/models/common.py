@@ -110,7 +110,7 @@ def _banks(channels: int, size: int, filters: int) -> tuple[Bank, ...]:
     """The filters for images of that size, at one scale or two."""
     generator = stream(_SEED, "common", channels, size)
     images = dead_leaves(_SOURCES, size, channels, generator)
-    if size < 16:
+    if size < 16 or filters < 2:
         return (_bank(images, 1, max(2, round(size * 3 / 8)), filters, generator),)
     fine, coarse = round(size * 6 / 32), round(size * 5 / 32)
     half = filters // 2

@@ -7,6 +7,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
+from fedshot.errors import UserError
 from fedshot.models import Encoder, initial_encoder
 from fedshot.models.common import PER_FILTER, CommonFeatures
 from fedshot.models.procedural import dead_leaves
@@ -69,4 +70,6 @@ class FiltersAndEncoder(nn.Module):
         images = dead_leaves(_TRIED, max(height, width), channels, stream(_SEED, "look", *self.task.shape))
         varying = self(images[:, :, :height, :width]).var(0)
         theirs, own = varying[: self.filters.width].mean(), varying[self.filters.width :].mean()
+        if not own.isfinite():
+            raise UserError("the encoder that clients start from makes features that are not finite: train it again")
         return 2.0 ** round(math.log2(theirs / own.clamp(min=1e-12)) / 2)

@@ -106,7 +106,7 @@ def _chosen(found: dict[Path, "Record"], where: Sequence[str]) -> dict[Path, "Re
     from fedshot.study.rows import row_of
 
     results = Results(tuple(row_of(record, place) for place, record in found.items()))
-    kept = {row["run"] for row in results.where(",".join(where)).rows}
+    kept = {row["run"] for row in results.some_where(",".join(where)).rows}
     return {place: record for place, record in found.items() if str(place) in kept}
 
 
@@ -149,7 +149,7 @@ def _labels(records: Sequence["Record"]) -> list[str]:
 
 
 def _name(record: "Record") -> str:
-    from fedshot.study.rows import variant
+    from fedshot.changed import variant
 
     method = record.spec.method
     return variant(method, record.spec.options).replace(method, Path(method).name, 1)

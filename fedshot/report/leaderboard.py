@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from fedshot.changed import variant
 from fedshot.report.agreement import PARTS, recipe_in_words, seeds_in_words
 from fedshot.report.comparison import Row, comparison
 from fedshot.report.gather import TASK
 from fedshot.report.wording import bytes_in_words, number_of, seconds_in_words
-from fedshot.study.rows import variant
 from fedshot.study.statistics import ENOUGH_SEEDS, percent
 
 if TYPE_CHECKING:

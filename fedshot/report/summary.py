@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedshot.report.agreement import recipe_in_words
+from fedshot.changed import variant
+from fedshot.report.agreement import PARTS, recipe_in_words
 from fedshot.report.wording import bytes_in_words, marks, number_of, seconds_in_words, sparkline
-from fedshot.study.rows import variant
 from fedshot.study.statistics import ABSENT
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def _headline(record: "Record") -> Text:
 def _setting(record: "Record") -> Text:
     spec = record.spec
     told = [spec.data, number_of(spec.clients, "client"), recipe_in_words(record), f"fusion {record.final.fusion}"]
-    return Text(" · ".join([*told, *([spec.encoder] if spec.encoder else []), record.device]), style="dim")
+    start = PARTS["weights to start from"](record)
+    return Text(" · ".join(filter(None, [*told, spec.encoder, start, record.device])), style="dim")
 
 
 def _numbers(record: "Record") -> Table:

@@ -1,29 +1,42 @@
 """The conditions of `--where`, and the parts of `--pivot`."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedshot.errors import UserError
+from fedshot.changed import words_of
+from fedshot.errors import UserError, did_you_mean
 from fedshot.options import parse_pairs
 
+_MOST_VALUES = 8  # that are told of a column
 _CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|==?|<|>)\s*(.+?)\s*")
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A column, a comparison, and the values that it is compared with: any of them for =, none of them for !=."""
+    """A column, a comparison, and the values that it is compared with: any of them for =, none of them for !=.
+
+    The end of a path is enough.
+    """
 
     column: str
     operator: str
     wanted: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """As it may be typed."""
+        return f"{self.column}{self.operator}{'|'.join(self.wanted)}"
 
     def holds(self, value: Any) -> bool:
         """Whether a value satisfies it. Numbers are compared as numbers; a value that is not there equals `none`.
 
         >>> Condition("alpha", "<=", ("0.1",)).holds(0.05), Condition("data", "=", ("digits", "svhn")).holds("cifar10")
         (True, False)
+        >>> Condition("variant", "=", ("mine.py:power=2",)).holds("variants/mine.py:power=2")
+        True
         """
         if self.operator in ("=", "!="):
             return any(_equal(value, text) for text in self.wanted) == (self.operator == "=")
@@ -31,7 +44,7 @@ class Condition:
             return False
         limit = _number(self.wanted[0])
         if limit is None or len(self.wanted) > 1:
-            raise UserError(f"--where {self.column}{self.operator}{'|'.join(self.wanted)}: compare with one number")
+            raise UserError(f"--where {self.text}: compare with one number")
         return {"<": value < limit, "<=": value <= limit, ">": value > limit, ">=": value >= limit}[self.operator]
 
 
@@ -53,6 +66,30 @@ def parse_where(query: str) -> list[Condition]:
             Condition(column, operator.replace("==", "="), tuple(value.strip() for value in values.split("|")))
         )
     return found
+
+
+def known_values(condition: Condition, values: Sequence[Any]) -> str:
+    """What a column has in place of what was asked for, and which of it was perhaps meant.
+
+    >>> known_values(Condition("data", "=", ("digts",)), ["digits", "svhn", "digits"])
+    "did you mean 'digits'? data is digits or svhn"
+    >>> known_values(Condition("final.accuracy", ">", ("90",)), [0.5, 0.75])
+    'final.accuracy is 0.5 or 0.75, a share of 1'
+    """
+    from fedshot.study.pivot import SHARES
+
+    found = list(dict.fromkeys(values))
+    numbers = sorted(value for value in found if isinstance(value, int | float) and not math.isnan(value))
+    texts = [words_of(n) for n in numbers] + ["none" if v is None else str(v) for v in found if v not in numbers]
+    hint = "" if numbers else did_you_mean(condition.wanted[0], texts).removeprefix(": ")
+    if len(texts) <= _MOST_VALUES:
+        told = f"is {' or '.join(filter(None, [', '.join(texts[:-1]), texts[-1]]))}"
+    elif numbers:
+        told = f"lies between {words_of(numbers[0])} and {words_of(numbers[-1])}"
+    else:
+        told = f"is {', '.join(texts[:_MOST_VALUES])} or one of {len(texts) - _MOST_VALUES} more"
+    share = ", a share of 1" if condition.column in SHARES else ""
+    return " ".join(filter(None, [hint, condition.column, told])) + share
 
 
 def parse_pivot(text: str) -> tuple[list[str], list[str], str]:
@@ -84,7 +121,7 @@ def _equal(value: Any, text: str) -> bool:
         return value == number
     if isinstance(value, Sequence) and not isinstance(value, str):
         return "+".join(map(str, value)) == text
-    return str(value) == text
+    return str(value) == text or str(value).endswith(f"/{text}")
 
 
 def _number(text: str) -> float | None:

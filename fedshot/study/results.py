@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedshot.errors import UserError, unknown
-from fedshot.kept import records_at
+from fedshot.kept import a_collection_in, records_at
 from fedshot.spec import Spec
 from fedshot.study.grid import OPTION, SETTINGS
-from fedshot.study.query import Condition, parse_where
+from fedshot.study.query import Condition, known_values, parse_where
 from fedshot.study.rows import Row, row_of
 
 if TYPE_CHECKING:
@@ -51,6 +51,18 @@ class Results:
         """The rows for which all conditions hold, as in "method=fafi|etf,alpha<=0.1,final.accuracy>0.5"."""
         conditions = [replace(found, column=self.column(found.column)) for found in parse_where(query)]
         return replace(self, rows=tuple(row for row in self.rows if all(_holds(c, row) for c in conditions)))
+
+    def some_where(self, query: str) -> "Results":
+        """The same; where none are left, the condition that leaves none is refused, with what there is."""
+        left = self
+        for typed in parse_where(query):
+            kept = left.where(typed.text)
+            if left.rows and not kept.rows:
+                condition = replace(typed, column=self.column(typed.column))
+                there = known_values(condition, [row.get(condition.column) for row in left.rows])
+                raise UserError(f"no run here satisfies {typed.text}: {there}")
+            left = kept
+        return left
 
     def sort(self, name: str) -> "Results":
         """By a column, upwards, or downwards with a minus before its name. Rows without a value come last."""
@@ -116,7 +128,8 @@ def load_results(path: Path | str) -> Results:
     if not rows:
         seen = f": {problems[0]}" if problems else ""
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise UserError(f"there is no finished run in {path}{seen}{more}: make one with fedshot run or fedshot study")
+        kept = f"name its records, as {one}, or make" if (one := a_collection_in(path)) else "make"
+        raise UserError(f"there is no finished run in {path}{seen}{more}: {kept} one with fedshot run or fedshot study")
     return Results(tuple(sorted(rows.values(), key=_order)), tuple(problems))
 
 

@@ -1,11 +1,10 @@
 """A record as one flat row of plain values."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from fedshot.changed import changed_options
+from fedshot.changed import variant
 from fedshot.study.grid import OPTION, SETTINGS
 
 if TYPE_CHECKING:
@@ -50,16 +49,3 @@ def _division(record: "Record") -> Row:
         "recipe": told.get("recipe") or record.spec.recipe,
         **{name: read.get(name) for name in ("alpha", "classes_per_client")},
     }
-
-
-def variant(method: str, options: Mapping[str, Any]) -> str:
-    """A method with the options that are not at their default, as it would be typed; one in a file with all of them.
-
-    >>> variant("etf", {"weight": 0.0}), variant("fafi", {})
-    ('etf:weight=0', 'fafi')
-    """
-    changed = [
-        f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
-        for key, value in changed_options(method, options).items()
-    ]
-    return f"{method}:{','.join(changed)}" if changed else method

@@ -103,7 +103,7 @@ class Ranks:
     n: int
     chi_square: float  # Friedman, k - 1 degrees of freedom
     f: float  # Iman and Davenport, k - 1 and (k - 1)(N - 1) degrees of freedom; infinite for equal orders in all cells
-    p: float  # of F
+    p: float  # of F; exact where all cells have the same order
     critical_difference: float  # Nemenyi, 5 %
 
 
@@ -112,6 +112,8 @@ def compare_ranks(values: Mapping[str, Sequence[float]], higher_is_better: bool 
 
     With R_j the average rank of method j of k over N cells, ties sharing the mean of their ranks:
     χ² = 12 N / (k (k + 1)) · ( Σ R_j² - k (k + 1)² / 4 ), F = (N - 1) χ² / (N (k - 1) - χ²).
+
+    Where every cell has the same order F is infinite, and p how likely that is if all orders are: (1 / k!)^(N - 1).
 
     Args:
         values: of each method, the figure of each cell; the same cells in the same order.
@@ -131,8 +133,11 @@ def compare_ranks(values: Mapping[str, Sequence[float]], higher_is_better: bool 
     average = [math.fsum(ranks) / n for ranks in zip(*cells, strict=True)]
     chi = 12 * n / (k * (k + 1)) * (math.fsum(rank**2 for rank in average) - k * (k + 1) ** 2 / 4)
     room = n * (k - 1) - chi
-    f = math.inf if room < 1e-9 else (n - 1) * chi / room
-    p = float(f_distribution.sf(f, k - 1, (k - 1) * (n - 1)))
+    if room < 1e-9:
+        f, p = math.inf, math.factorial(k) ** (1.0 - n)
+    else:
+        f = (n - 1) * chi / room
+        p = float(f_distribution.sf(f, k - 1, (k - 1) * (n - 1)))
     return Ranks(dict(zip(values, average, strict=True)), n, chi, f, p, critical_difference(k, n))
 
 

@@ -62,7 +62,6 @@ def test_bad_input_is_named_and_the_rest_reported(call: Callable, runs: Path, tm
         (("gone",), "gone does not exist"),
         (("--figures", "paper", "--format", "gif"), "unknown format 'gif'"),
         (("--format", "svg"), "it does nothing without --figures DIR"),
-        (("--where", "method=fafi"), "no finished run with method=fafi in"),
     ],
 )
 def test_mistakes_are_one_sentence(call: Callable, tmp_path: Path, more: Sequence[str], said: str) -> None:

@@ -25,7 +25,7 @@ def folder(call: Callable, quick: Callable, finished: Callable) -> str:
 def test_runs_are_queried_and_written_in_every_format(call: Callable, folder: str) -> None:
     shown = call("results", folder)
     assert shown.status == 0 and shown.err == "fedshot: left out: runs/c/fafi/seed-9: the run is not finished\n"
-    assert "etf:weight=0.5" in shown.out and " accuracy % " in shown.out and "2.90 MB" in shown.out
+    assert "etf:weight=0.5" in shown.out and " accuracy % " in shown.out and "965 kB" in shown.out
     rows = call("results", folder, "--format", "json").json
     assert len(rows) == 4 and {row["seed"] for row in rows} == {1, 2}
     table = list(csv.DictReader(io.StringIO(call("results", folder, "--format", "csv").out)))
@@ -79,7 +79,9 @@ def test_differences_to_one_method(call: Callable, folder: str) -> None:
     ("options", "said"),
     [
         (["--where", "alhpa=1"], "did you mean 'alpha'"),
-        (["--where", "seed=5"], "no run in runs satisfies --where seed=5"),
+        (["--where", "seed=5"], "no run here satisfies seed=5: seed is 1 or 2"),
+        (["--where", "accuracy=90"], ", a share of 1"),
+        (["--where", "method!=fafi,variant=etf:weight=0.6"], "did you mean 'etf:weight=0.5'?"),
         (["--pivot", "row=method"], "write rows=NAME+NAME,columns=NAME,value=NAME"),
         (["--pivot", "rows=method", "--ranks"], "choose one of"),
         (["--figure", "x.svg"], "--figure does nothing without --ranks"),

@@ -325,6 +325,8 @@ def test_a_rule_of_ones_own_is_named_by_its_file(call: Callable, run_folder: Pat
     rows = {row["fusion"]: row for row in call("fuse", "r", "-f", "logits", "-f", "own.py:mine:scale=1", "--json").json}
     assert rows["own.py:mine:scale=1"]["nll"] == rows["logits"]["nll"]
     kept = call("fuse", "r", "-f", "own.py", "--out", "kept", "--json").json[0]
+    elsewhere = call("fuse", "r", "-f", str(Path("own.py").absolute()), "--out", "there", "--json").json[0]
+    assert (kept["run"], elsewhere["run"]) == ("kept/own.py", "there/own.py")
     record = json.loads(Path("kept/own.py/record.json").read_text())
     assert record["final"]["fusion"] == record["spec"]["fusion"] == "own.py" and record["final"]["nll"] == kept["nll"]
     assert "own.py" in record["spec"]["files"] and kept["nll"] != rows["logits"]["nll"]

@@ -21,7 +21,7 @@ def test_unknown_names(name):
 
 @pytest.mark.parametrize("name", ["digits:x", "mnist:letters"])
 def test_variants_that_do_not_exist(name):
-    with pytest.raises(UserError, match="has no variants"):
+    with pytest.raises(UserError, match="for a part"):
         load(name)
 
 

@@ -68,12 +68,12 @@ def test_a_split_of_emnist_and_a_folder_may_be_cut(tmp_path):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("digits:images=many", "images takes a whole number, not 'many': write digits:images=5000"),
+        ("digits:images=many", "images takes a whole number, not 'many': write digits:images=1000"),
         ("digits:images=-3", "images takes a whole number, not '-3'"),
         ("digits:images=", "images takes a whole number, not ''"),
         ("digits:images=0", "give a number from 10, one for each class, to 1437, all training images"),
         ("digits:images=1438", "to 1437, all training images"),
-        ("digits:image=5", "digits has no variants, write 'digits'"),
+        ("digits:image=5", "write 'digits', or digits:images=500"),
         ("cifar10:images=5000", "the files of cifar10 are missing"),
         ("cifr10:images=5000", "did you mean"),
     ],

@@ -192,6 +192,18 @@ def test_methods_that_do_not_share_their_epochs(mixed: Path) -> None:
     assert "here that of " in finding.remedies[0] and "--epochs" in finding.remedies[0]
 
 
+def test_one_setting_for_methods_of_other_divisions_is_one_that_some_of_them_had(
+    trained: Callable[..., Path], tmp_path: Path
+) -> None:
+    common = {"clients": 2, "batch_size": 16, "data": "digits:images=200", "alpha": 0.5, "epochs": 1}
+    for method, recipe in (("etf", "iid"), ("fafi", "dirichlet")):
+        run = trained(method, recipe=recipe, **common)
+        shutil.copytree(run, tmp_path / method, ignore=shutil.ignore_patterns("*.safetensors"))
+    (finding,) = [f for f in explain_path(tmp_path).across if f.name == "not_comparable"]
+    assert "fedshot compare etf fafi --data digits:images=200" in finding.remedies[0]
+    assert "--alpha 0.5" in finding.remedies[0] and "--recipe" not in finding.remedies[0]
+
+
 def test_a_finding_of_one_method_alone_is_a_contrast(mixed: Path) -> None:
     contrasts = [f for f in explain_path(mixed).across if f.name == "contrast"]
     (finding,) = [f for f in contrasts if f.title.startswith("alignment_without_effect")]

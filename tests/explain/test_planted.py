@@ -213,6 +213,9 @@ def test_routing_that_loses_what_clients_know(skewed: Run, find: Callable) -> No
     assert fact(finding, "oracle routing −") == pytest.approx(final.oracle_routing - final.accuracy)
     assert "-f class_weighted" in finding.remedies[0] and "typicality" not in finding.remedies[0]
     assert "--validation 0.1" in finding.remedies[1]
+    other = skewed.record.spec.model_copy(update={"method": "recommended", "options": {}})
+    silent = replace(skewed, record=skewed.record.model_copy(update={"spec": other}))
+    assert len(find(silent, "routing_loss").remedies) == 1  # whose clients send no familiarity for this rule
     spec = skewed.record.spec.model_copy(update={"validation": 0.1})
     held_back = replace(skewed, record=skewed.record.model_copy(update={"spec": spec}))
     assert len(find(held_back, "routing_loss").remedies) == 1  # its clients send no familiarity in any case

@@ -361,6 +361,11 @@ def test_bad_input_is_told_before_anything_is_trained(members: tuple[Member, ...
         prepare(quick("distilled", {"teacher": "batch_moments"}))
     with pytest.raises(UserError, match=r"public \| noise \| procedural \| statistics"):
         make_fusion("distilled:images=dreams")
+    for teacher in ("common", "single", "distilled:images=noise"):
+        with pytest.raises(UserError, match=f"which the teacher {teacher.split(':')[0]} does not ask"):
+            make_fusion(f"distilled:alignment=1,teacher={teacher}")
+    with pytest.raises(UserError, match=r"look at every turn of an image.*leave alignment at 0"):
+        prepare(quick("recommended", validation=0.2, fusion="distilled:images=noise,alignment=1")).rehearse()
     with pytest.raises(UserError, match=r"this run has none: run again with --public 0\.1"):
         taught(BRIEF, members, replace(task, public=None))
     tiny = [replace(m, upload=replace(m.upload, header=_alone(m.upload.header))) for m in members]

@@ -151,6 +151,12 @@ def posterior(data: list[Labelled], seen: Tensor, ridge: float, confidence: floa
     return odds / odds.sum(1, keepdims=True)
 
 
+def test_whatever_the_ridge_scores_are_numbers(members: list[Member], images: Tensor, of_characters: Task) -> None:
+    for ridge in ("0", "1e8", "1e10", "1e12"):
+        scores = make_fusion(f"routed:ridge={ridge}").fuse(members, of_characters)(images)
+        assert scores.isfinite().all(), ridge
+
+
 def error_of_scores(data: list[Labelled], ridge: float) -> float:
     """The deviation of a score, with so many images of each of the nine classes, in the dimensions that are left."""
     features, labels = of_all(data)

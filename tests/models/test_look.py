@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedshot.errors import UserError
 from fedshot.models import ENCODERS
 from fedshot.models.common import CommonFeatures
 from fedshot.models.look import FiltersAndEncoder, common_look
@@ -106,9 +107,16 @@ def test_everybody_sees_the_same_in_an_image_whatever_is_beside_it(before: Task)
     assert all(torch.equal(one, other) for one, other in zip(moments, look.encoder.buffers(), strict=True))
 
 
+@pytest.mark.parametrize("width", [16, 128])
 @pytest.mark.parametrize(("name", "shape"), [("mobilenet_v2", (3, 8, 12)), ("vit", (3, 16, 16)), ("cnn", (1, 28, 20))])
-def test_other_encoders_and_shapes(name: str, shape: tuple[int, int, int], task: Task) -> None:
+def test_other_encoders_and_shapes(name: str, shape: tuple[int, int, int], width: int, task: Task) -> None:
     other = replace(task, shape=shape, encoder=name, mean=(0.5,) * shape[0], std=(0.25,) * shape[0])
     other = replace(other, pretrained=weights(name, shape))
-    found = common_look(other, 128, CPU)(pixels_of(other, 3))
-    assert found.shape == (3, 128) and found.isfinite().all()
+    found = common_look(other, width, CPU)(pixels_of(other, 3))
+    assert found.shape == (3, width) and found.isfinite().all()
+
+
+def test_an_encoder_that_sees_nothing_is_refused(task: Task) -> None:
+    spoilt = {k: -t if k.endswith("running_var") else t for k, t in weights("cnn", task.shape).encoder.items()}
+    with pytest.raises(UserError, match="features that are not finite"):
+        common_look(replace(task, pretrained=Pretrained("weights", spoilt)), 64, CPU)

@@ -58,9 +58,11 @@ def test_without_ties_the_test_is_scipys() -> None:
     assert found.chi_square == pytest.approx(stats.friedmanchisquare(*columns).statistic)
 
 
-def test_the_same_order_everywhere_is_certain() -> None:
+def test_the_same_order_everywhere_is_as_likely_as_counting_says() -> None:
     found = compare_ranks({"a": [3, 3, 3], "b": [2, 2, 2]})
-    assert found.average == {"a": 1.0, "b": 2.0} and found.f == math.inf and found.p == 0
+    assert found.average == {"a": 1.0, "b": 2.0} and found.f == math.inf and found.p == 2 / 2**3
+    found = compare_ranks({"a": [3, 3, 3, 3], "b": [2, 2, 2, 2], "c": [1, 1, 1, 1]})
+    assert found.p == pytest.approx(6 / 6**4)
 
 
 @given(st.lists(st.floats(0, 1), max_size=7))

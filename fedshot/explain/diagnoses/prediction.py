@@ -214,6 +214,13 @@ def judged_by_few(run: Run) -> list[Finding]:
     ]
 
 
+def _tells_of_familiarity(method: str) -> bool:
+    """Whether clients would; of a method in a file, which is not run here, the usual is assumed."""
+    from fedshot.methods import METHODS
+
+    return method not in METHODS or "familiarity" in METHODS[method]().statistics
+
+
 def _other_rules(run: Run) -> tuple[str, ...]:
     """The fusion rules that need what the uploads have, and what a better informed one would need."""
     from fedshot.fusion import FUSIONS
@@ -234,7 +241,7 @@ def _other_rules(run: Run) -> tuple[str, ...]:
         "The uploads allow other rules without training (choose on validation images): "
         + command("fuse", run.path, *asked)
     ]
-    if not run.record.spec.validation:
+    if not run.record.spec.validation and _tells_of_familiarity(run.record.spec.method):
         said.append(
             "With images held back, clients can say what is familiar to them: "
             + again(run.record.spec, {"validation": 0.1, "fusion": "typicality"})
