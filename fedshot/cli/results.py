@@ -155,6 +155,7 @@ def _print(sheet: "Sheet", format: Format) -> None:
     if format is Format.table:
         from rich.console import Console
 
-        Console().print(as_table(sheet))
+        console = Console()
+        console.print(as_table(sheet, console.width))
     else:
         typer.echo(TEXTS[format.value](sheet))

@@ -182,11 +182,12 @@ def _print_table(done: "Sequence[tuple[Planned, Any]]", against: str | None, out
     table = found.pivot(["variant"], axes)
     if len(table.columns) > MOST_COLUMNS:
         table = found.pivot(["variant", *axes])
-    Console().print(as_table(pivot_sheet(table)))
+    console = Console()
+    console.print(as_table(pivot_sheet(table), console.width))
     labels = [planned.label for planned, _ in done if planned.cell.at["method"] == against]
     if against and labels:
         sheet = difference_sheet(differences(found, labels[0]), labels[0], "final.accuracy")
-        Console().print(as_table(sheet))
+        console.print(as_table(sheet, console.width))
         path = out / f"against-{against}.md"
         write_atomic(path, TEXTS["markdown"](sheet).encode())
         typer.echo(f"written to {path}")

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,20 +24,45 @@ class Sheet:
     data: tuple[dict[str, Any], ...]
 
 
-def as_table(sheet: Sheet) -> "Group":
-    """For a terminal."""
+def as_table(sheet: Sheet, width: int = 80) -> "Group":
+    """For a terminal of that many columns: it breaks no word as long as there is room, and then the longest first."""
     from rich import box
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     short = [_heading(name) for name in sheet.header]
-    for name, heading in zip(sheet.header, short, strict=True):
-        table.add_column(heading if short.count(heading) == 1 else name, overflow="fold")
+    headings = [head if short.count(head) == 1 else name for name, head in zip(sheet.header, short, strict=True)]
+    texts = list(zip(headings, *sheet.body, strict=True))
+    words = [max(len(word) for text in column for word in text.split() or [""]) for column in texts]
+    lines = [max(len(line) for text in column for line in text.split("\n")) for column in texts]
+    for heading, wide in zip(headings, fitted(words, lines, width - 2 * len(texts)), strict=True):
+        table.add_column(heading, overflow="fold", width=wide)
     for number, line in enumerate(sheet.body):
         table.add_row(*(Text(t, "bold" if (number, place) in sheet.bold else "") for place, t in enumerate(line)))
     return Group(table, *(Text(note, "dim") for note in sheet.notes))
+
+
+def fitted(words: Sequence[int], lines: Sequence[int], room: int) -> list[int]:
+    """Widths of columns that have room together: whole words first, then whole lines, the shortest first; rest for one.
+
+    Args:
+        words: the longest word of each column.
+        lines: the longest line of each.
+
+    >>> fitted([8, 20, 4], [8, 30, 9], 50), fitted([8, 20, 4], [8, 30, 9], 40), fitted([8, 20, 4], [8, 30, 9], 22)
+    ([8, 30, 9], [8, 23, 9], [8, 10, 4])
+    """
+    most = next((n for n in range(max(words, default=0), 0, -1) if sum(min(w, n) for w in words) <= room), 1)
+    found = [min(word, most) for word in words]
+    for place in sorted(range(len(lines)), key=lambda place: lines[place]):
+        if lines[place] - found[place] <= room - sum(found):
+            found[place] = max(found[place], lines[place])
+    if folded := [place for place, line in enumerate(lines) if found[place] < line]:
+        longest = max(folded, key=lambda place: lines[place])
+        found[longest] += max(0, room - sum(found))
+    return found
 
 
 def _heading(name: str) -> str:
