@@ -15,10 +15,7 @@ if TYPE_CHECKING:
     from fedshot.record import Record
 
 _CELL = (*TASK, "epochs")
-_RECIPE = (
-    *("encoder", "batch size", "optimizer", "public images", "validation share"),
-    *("precision", "further settings"),
-)  # parts of the protocol that a cell leaves open
+_OF_CELL = ("data", "number of clients", "partition", "local epochs")  # parts of the protocol in the heading of a cell
 _HEAD = ("method", "accuracy %", "seeds", "rule", "upload", "clients", "server", "device", "recipe")
 
 
@@ -60,6 +57,6 @@ def _cells(row: Row, records: Sequence["Record"]) -> list[str]:
         seconds_in_words(row.client_seconds),
         seconds_in_words(row.server_seconds),
         ", ".join(sorted({record.device for record in records})),
-        ", ".join(filter(None, (PARTS[part](records[0]) for part in _RECIPE))),
+        ", ".join(filter(None, (told(records[0]) for part, told in PARTS.items() if part not in _OF_CELL))),
     ]
     return [cell.replace("|", "\\|") for cell in cells]

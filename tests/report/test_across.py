@@ -130,14 +130,15 @@ def test_differences_come_with_their_protocol(found: Callable) -> None:
 def test_the_leaderboard_has_a_table_for_each_cell_in_order_with_the_recipe(
     found: Callable, make_record: Callable
 ) -> None:
-    records = [*found(("fafi", 0.6, {}), ("etf", 0.8, {"lr": 0.1})).values(), make_record("fafi", 1, data="svhn")]
+    settings = {"lr": 0.1, "pretrained": "runs/earlier"}
+    records = [*found(("fafi", 0.6, {}), ("etf", 0.8, settings)).values(), make_record("fafi", 1, data="svhn")]
     text = leaderboard(records)
     digits, svhn = text.split("\n\n## ")
     assert digits.startswith("## digits · 2 clients · dirichlet α = 0.05 · 2 local epochs\n")
     first, second = (line for line in digits.splitlines() if line.startswith(("| etf", "| fafi")))
     assert first == (
         "| etf | 80.0 ± 1.0 | 3 seeds (1, 2, 3) | features | 1.50 MB | 3.0 s | 0.25 s | cpu | "
-        "cnn, batches of 32, sgd at 0.1, constant |"
+        "cnn, pretrained: runs/earlier, batches of 32, sgd at 0.1, constant |"
     )
     assert second.startswith("| fafi | 60.0 ± 1.0 |")
     assert "80.0 (1 seed)" in svhn and "1 of 1 row: fewer than 3 seeds" in svhn
