@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from fedshot.spec import Spec
@@ -23,6 +24,11 @@ def variant(method: str, options: Mapping[str, Any]) -> str:
     """
     changed = [f"{key}={words_of(value)}" for key, value in changed_options(method, options).items()]
     return f"{method}:{','.join(changed)}" if changed else method
+
+
+def contents(spec: Spec) -> dict[str, str]:
+    """The first digits of the sha256 of each file of the user's that the run reads, by its name."""
+    return {Path(name).name: sha256[:8] for name, sha256 in spec.files.items()}
 
 
 def words_of(value: object) -> str:

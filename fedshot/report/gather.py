@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedshot.changed import contents, variant
 from fedshot.errors import UserError, unknown
 from fedshot.kept import records_at
 from fedshot.report.agreement import recipe_in_words
@@ -149,13 +150,11 @@ def _labels(records: Sequence["Record"]) -> list[str]:
 
 
 def _name(record: "Record") -> str:
-    from fedshot.changed import variant
-
     method = record.spec.method
     return variant(method, record.spec.options).replace(method, Path(method).name, 1)
 
 
 def _facts(record: "Record") -> dict[str, Any]:
     dumped = record.spec.model_dump(mode="json", exclude={"seed", "method", "options", *TASK})
-    files = dumped.pop("files")
-    return {**dumped, **{f"content of {Path(name).name}": sha256[:8] for name, sha256 in files.items()}}
+    del dumped["files"]
+    return {**dumped, **{f"content of {name}": sha256 for name, sha256 in contents(record.spec).items()}}

@@ -81,10 +81,6 @@ def make_pivot(results: "Results", rows: Sequence[str], columns: Sequence[str], 
                 f"a cell would mix runs that differ in {' and '.join(mixed)} ({several}): add it to rows or columns, "
                 f"or choose with --where"
             )
-        seeds = [row["seed"] for row in found]
-        if twice := [row["run"] for row in found if seeds.count(row["seed"]) > 1]:
-            pair = f"{twice[0]} and {twice[1]} read other files"
-            raise UserError(f"a cell would hold one seed twice ({pair}): choose with --where run!=…")
     return Pivot(
         tuple(rows),
         tuple(columns),

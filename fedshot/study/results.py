@@ -25,8 +25,8 @@ class Results:
     """Rows, one for each run, and what was found but could not be read.
 
     Columns: `run` (its folder), `variant` (the method with the options that are not at their default; one in a file
-    with all), the settings of the run by their names, `option.NAME`, `final.NAME`, `cost.NAME`, `clients.NAME`,
-    `partition.NAME`. The last part of a name is enough where it is unambiguous.
+    with all), the settings of the run by their names, `content` of the files that it read, `option.NAME`, `final.NAME`,
+    `cost.NAME`, `clients.NAME`, `partition.NAME`. The last part of a name is enough where it is unambiguous.
     """
 
     rows: tuple[Row, ...]
@@ -82,8 +82,9 @@ class Results:
         return make_pivot(self, [self.column(n) for n in rows], [self.column(n) for n in columns], self.column(value))
 
     def varying(self, rows: Sequence[Row] | None = None) -> tuple[str, ...]:
-        """Settings and options, apart from the seed, that are not the same in all of the rows."""
-        asked = [name for name in self.columns if name in SETTINGS or name == "method" or name.startswith(OPTION)]
+        """Settings and options, apart from the seed, that are not the same in all of the rows; and content of files."""
+        known = ("method", *SETTINGS, "content")
+        asked = [name for name in self.columns if name in known or name.startswith(OPTION)]
         given = self.rows if rows is None else rows
         return tuple(name for name in asked if len({repr(row.get(name)) for row in given}) > 1)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from fedshot.changed import variant
+from fedshot.changed import contents, variant
 from fedshot.study.grid import OPTION, SETTINGS
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def row_of(record: "Record", place: Path) -> Row:
         "method": spec.method,
         **{name: getattr(spec, name) for name in SETTINGS},
         **_division(record),
+        "content": ", ".join(f"{name}={sha256}" for name, sha256 in contents(spec).items()) or None,
         "seed": spec.seed,
         **{f"{OPTION}{name}": value for name, value in spec.options.items()},
         **{f"final.{name}": value for name, value in record.final.model_dump().items() if name not in _NOT_FLAT},

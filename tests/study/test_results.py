@@ -180,8 +180,9 @@ def test_the_same_run_in_two_folders_counts_once(grid: Path) -> None:
 def test_two_results_of_one_seed_are_never_averaged(write_run) -> None:
     first = write_run("fafi", 0.5, files={"mine.py": "a"})
     write_run("fafi", 0.6, files={"mine.py": "b"})
-    with pytest.raises(UserError, match=r"one seed twice .* read other files"):
+    with pytest.raises(UserError, match=r"differ in content \(mine.py=a, mine.py=b\): add it to rows or columns"):
         load_results(first.parent).pivot()
+    assert load_results(first.parent).where("content=mine.py=b").pivot().cells
     content = (first / "record.json").read_text()
     write_run("fafi", 0.7, files={"mine.py": "a"})  # as another device might have it
     copy = first.parent / "copy"
