@@ -34,9 +34,11 @@ def contents(spec: Spec) -> dict[str, str]:
 def words_of(value: object) -> str:
     """A value as it would be typed, every digit of it.
 
-    >>> words_of(2.0), words_of(1e-05), words_of(0.12345671), words_of("etf")
-    ('2', '1e-05', '0.12345671', 'etf')
+    >>> words_of(2.0), words_of(1e-05), words_of(0.12345671), words_of("etf"), words_of(None)
+    ('2', '1e-05', '0.12345671', 'etf', 'none')
     """
+    if value is None:
+        return "none"
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 

@@ -125,6 +125,7 @@ def _present(
     plan: "Sequence[Planned]", outcomes: "Sequence[Outcome]", out: Path, against: str | None, json: bool
 ) -> None:
     """The table, the paths, the failures; exit status 1 if there are any."""
+    from fedshot.changed import words_of
     from fedshot.record import Record
 
     failed = [(planned, e) for planned, e in zip(plan, outcomes, strict=True) if isinstance(e, Exception)]
@@ -139,7 +140,7 @@ def _present(
             _print_table(done, against, out)
         typer.echo(f"runs: {out / 'runs'}\nquery them: {shlex.join(['fedshot', 'results', str(out)])}")
     for planned, error in failed:
-        at = ", ".join(f"{axis} {value}" for axis, value in planned.cell.at.items() if axis in _named(plan))
+        at = ", ".join(f"{axis} {words_of(value)}" for axis, value in planned.cell.at.items() if axis in _named(plan))
         typer.echo(f"failed: {at}: {error} ({planned.folder})", err=True)
     if failed:
         typer.echo(f"{len(failed)} of {len(plan)} runs failed; the same command tries them again", err=True)

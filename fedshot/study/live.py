@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from fedshot.changed import words_of
 from fedshot.engines.job import Job, Watch
 from fedshot.record import Record
 from fedshot.report.wording import seconds_in_words
@@ -91,7 +92,7 @@ class LiveTable(Watch):
             return
         over = sum(tally.outcome is not None for tally in self.tallies.values())
         said = f"{outcome.final.accuracy:.1%}" if isinstance(outcome, Record) else f"failed: {outcome}"
-        at = "".join(f" {name} {planned.cell.at[name]}" for name in self.axes if name in planned.cell.at)
+        at = "".join(f" {name} {words_of(planned.cell.at[name])}" for name in self.axes if name in planned.cell.at)
         text = f"[{over}/{len(self.tallies)}] {planned.label}{at} seed {planned.spec.seed}: {said}"
         self.live.console.print(text, markup=False, highlight=False, soft_wrap=True)
 

@@ -80,7 +80,7 @@ def known_values(condition: Condition, values: Sequence[Any]) -> str:
 
     found = list({repr(value): value for value in values}.values())
     numbers = sorted(value for value in found if isinstance(value, int | float) and not math.isnan(value))
-    texts = [words_of(n) for n in numbers] + ["none" if v is None else str(v) for v in found if v not in numbers]
+    texts = [words_of(n) for n in numbers] + [words_of(v) for v in found if v not in numbers]
     hint = "" if numbers else did_you_mean(condition.wanted[0], texts).removeprefix(": ")
     if len(texts) <= _MOST_VALUES:
         told = f"is {' or '.join(filter(None, [', '.join(texts[:-1]), texts[-1]]))}"
