@@ -78,6 +78,7 @@ OTHER: dict[str, Any] = {
     "validation": 0.1,
     "validation_most": 9,
     "encoder": "cnn",
+    "pretrained": "runs/earlier",
     "norm": "group",
     "augmentation": "natural",
     "epochs": 31,

@@ -32,7 +32,7 @@ def again(spec: Spec, changes: Mapping[str, object]) -> str:
         spec = settled(spec.model_copy(update={"fusion": changes["fusion"]}), replacing=True)
     method = str(changes.get("method", spec.method))
     kept = changed_settings(spec, method)
-    if "method" in changes:
+    if changes.keys() & {"method", "fusion"}:
         kept.pop("fusion", None)
     options = {} if "method" in changes else changed_options(spec.method, spec.options)
     settings = {**kept, **options, **changes}

@@ -26,7 +26,7 @@ def weights(name: str, shape: tuple[int, int, int], factor: float = 1.0) -> Pret
         for key, t in ENCODERS[name](shape, "batch").state_dict().items()
     }
     last = [key for key in entries if key.endswith(("weight", "bias"))][-2:]  # by which all features are multiplied
-    return Pretrained("weights", {key: factor * t if key in last else t for key, t in entries.items()})
+    return Pretrained("weights", {key: factor * t if key in last else t for key, t in entries.items()}, b"")
 
 
 @pytest.fixture
@@ -119,4 +119,4 @@ def test_other_encoders_and_shapes(name: str, shape: tuple[int, int, int], width
 def test_an_encoder_that_sees_nothing_is_refused(task: Task) -> None:
     spoilt = {k: -t if k.endswith("running_var") else t for k, t in weights("cnn", task.shape).encoder.items()}
     with pytest.raises(UserError, match="features that are not finite"):
-        common_look(replace(task, pretrained=Pretrained("weights", spoilt)), 64, CPU)
+        common_look(replace(task, pretrained=Pretrained("weights", spoilt, b"")), 64, CPU)

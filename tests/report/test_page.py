@@ -254,7 +254,7 @@ def test_the_shell_line_has_what_is_read_and_every_option_that_is_not_usual(make
     options = {"count": None, "images": "noise", "temperature": 1.0}
     words = shell_line([make_record("distilled", options=options, recipe="iid", alpha=0.1)])
     assert "--recipe iid" in words and "--alpha" not in words
-    assert "--set count=None --set images=noise" in words and "temperature" not in words
+    assert "--set count=none --set images=noise" in words and "temperature" not in words
 
 
 def test_the_python_lines_give_the_same_specs(make_record):
