@@ -135,8 +135,8 @@ def load_results(path: Path | str) -> Results:
 
 
 def _order(row: Row) -> list[tuple[int, Any]]:
-    """By variant, settings and seed; numbers come in their order, before words."""
-    values = [row["variant"], *(row[name] for name in SETTINGS), row["seed"]]
+    """By variant, settings, content of files and seed; numbers come in their order, before words."""
+    values = [row["variant"], *(row[name] for name in SETTINGS), row["content"], row["seed"]]
     return [(0, value) if isinstance(value, int | float) else (1, str(value)) for value in values]
 
 
