@@ -21,6 +21,7 @@ from fedshot.report.comparison import Runs, as_markdown, comparison
 from fedshot.report.gather import Gathered, gather
 from fedshot.report.leaderboard import leaderboard
 from fedshot.report.note import note_in_markdown, read_note, side_by_side
+from fedshot.report.standing import standing_picture, standing_sheet, standings
 from fedshot.study import sheet
 from fedshot.study.statistics import percent, summarise
 
@@ -33,10 +34,12 @@ class TableEntry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     page: str
-    kind: Literal["comparison", "grid", "differences", "leaderboard", "note", "habits"]
+    kind: Literal["comparison", "grid", "differences", "standing", "leaderboard", "note", "habits"]
     sources: tuple[str, ...] = Field(alias="from", min_length=1)
     where: str | None = None
     against: str | None = None
+    of: str | None = None
+    picture: str | None = None
 
 
 class Catalogue(BaseModel):
@@ -65,6 +68,9 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
         texts[page] = between(
             text_of(page), f"results:{name}", f"/results:{name}", KINDS[entry.kind](entry, root / "results")
         )
+        if entry.picture:
+            cells = standings(gathered(entry, root / "results").records.values(), entry.of or "")
+            texts[root / "docs" / entry.picture] = standing_picture(cells, entry.of or "")
     compared = [compared_in(asked.tables[name], root / "results") for name in asked.numbers]
     for method in METHODS:
         page = root / "docs" / "methods" / f"{method}.md"
@@ -125,6 +131,9 @@ KINDS: Mapping[str, Callable[[TableEntry, Path], str]] = {
     "differences": lambda entry, folder: sheet.as_markdown(
         against(gathered(entry, folder).records, entry.against or "")
     ),
+    "standing": lambda entry, folder: sheet.as_markdown(
+        standing_sheet(standings(gathered(entry, folder).records.values(), entry.of or ""), entry.of or "")
+    ),
     "leaderboard": lambda entry, folder: leaderboard(gathered(entry, folder).records.values()),
     "note": lambda entry, folder: "\n\n".join(note_in_markdown(read_note(file)) for file in files(entry, folder)),
     "habits": lambda entry, folder: side_by_side([read_note(file) for file in files(entry, folder)]),
@@ -134,7 +143,7 @@ KINDS: Mapping[str, Callable[[TableEntry, Path], str]] = {
 def main() -> None:
     """Writes the pages that change, and names them."""
     for page, text in pages().items():
-        if text != page.read_text(encoding="utf-8"):
+        if not page.exists() or text != page.read_text(encoding="utf-8"):
             page.write_text(text, encoding="utf-8")
             print(page.relative_to(ROOT))
 

@@ -30,6 +30,14 @@ def report(
     markdown: Annotated[
         bool, typer.Option("--markdown", help="print tables in Markdown; a page only with --out")
     ] = False,
+    standing: Annotated[
+        str | None,
+        typer.Option(
+            "--standing",
+            metavar="METHOD",
+            help="print how this method stands against the best of the others, cell by cell; with --figures a picture",
+        ),
+    ] = None,
     records: Annotated[
         Path | None,
         typer.Option(
@@ -58,6 +66,8 @@ def report(
     - `fedshot report runs/cifar --records results/cifar.jsonl` adds what is new, replaces a run of the same spec
 
     - `fedshot report results/cifar.jsonl --where "alpha<=0.1" --markdown` tables from kept records
+
+    - `fedshot report runs/map --standing mine.py --figures paper` is mine.py ahead, where, and of what?
     """
     from fedshot.kept import a_collection_in, keep
     from fedshot.report.gather import gather
@@ -74,16 +84,41 @@ def report(
         kept = next((one for path in paths if (one := a_collection_in(path))), None)
         other = f"name its records, as {kept}, or make" if kept else "make"
         raise UserError(f"no finished run in {', '.join(map(str, paths))}: {other} one with `fedshot run` first")
-    if markdown:
+    drawn = 0
+    if standing is not None:
+        drawn = _stand(found, standing, markdown, figures)
+    elif markdown:
         typer.echo(tables_in_markdown(found))
     if records is not None:
         typer.echo(f"records: {keep(records, found.records.values()).in_words()} in {records}", err=markdown)
-    if out is not None or not (markdown or records):
+    if out is not None or not (markdown or records or standing):
         inside = len(paths) == 1 and paths[0].is_dir()
         _page(found, out or (paths[0] / "report.html" if inside else Path("report.html")), quiet=markdown)
     if figures is not None:
         written = write_figures(found.tasks, figures, formats)
-        typer.echo(f"figures: {len(written)} files in {figures}", err=markdown)
+        typer.echo(f"figures: {drawn + len(written)} files in {figures}", err=markdown)
+
+
+def _stand(found: "Gathered", method: str, markdown: bool, figures: Path | None) -> int:
+    """Prints the table, and draws it where figures go; how many figures that makes."""
+    from rich.console import Console
+
+    from fedshot.report.standing import standing_picture, standing_sheet, standings
+    from fedshot.store import write_atomic
+    from fedshot.study.sheet import as_markdown, as_table
+
+    cells = standings(found.records.values(), method)
+    sheet = standing_sheet(cells, method)
+    if markdown:
+        typer.echo(as_markdown(sheet))
+    else:
+        console = Console()
+        console.print(as_table(sheet, console.width))
+    if figures is None:
+        return 0
+    figures.mkdir(parents=True, exist_ok=True)
+    write_atomic(figures / "standing.svg", standing_picture(cells, method).encode())
+    return 1
 
 
 def _page(found: "Gathered", place: Path, quiet: bool) -> None:

@@ -101,3 +101,15 @@ def test_tables_of_several_tasks_begin_with_one_across_them(
     assert out.startswith("| variant | alpha 0.05 | alpha 0.5 |")
     assert out.count("\n## digits · ") == 2
     assert "\nProtocol: digits · " in out
+
+
+def test_the_standing_of_a_method_is_printed_and_drawn(call: Callable, runs: Path) -> None:
+    answer = call("report", runs, "--standing", "etf", "--markdown", "--figures", "paper", "--format", "svg")
+    assert answer.status == 0
+    assert "etf is ahead of the best rival in 1 of 1 cells by the mean, and in 2 of 2 seeds" in answer.out
+    assert answer.err == "figures: 3 files in paper\n", "two of any report, and the picture"
+    assert "best rival" in Path("paper/standing.svg").read_text()
+    assert not (runs / "report.html").exists()
+    table = call("report", runs, "--standing", "etf")
+    assert "fafi by" in table.out and not (runs / "report.html").exists()
+    assert "no run of aurora by its own rule" in call("report", runs, "--standing", "aurora").err
