@@ -27,8 +27,16 @@ def variant(method: str, options: Mapping[str, Any]) -> str:
 
 
 def contents(spec: Spec) -> dict[str, str]:
-    """The first digits of the sha256 of each file of the user's that the run reads, by its name."""
-    return {Path(name).name: sha256[:8] for name, sha256 in spec.files.items()}
+    """The first digits of the sha256 of each file of the user's that the run reads, by its name, or path if need be.
+
+    >>> contents(Spec(method="fafi", files={"a/cats": "0123456789", "b/x.py": "1234567890", "c/x.py": "2345678901"}))
+    {'cats': '01234567', 'b/x.py': '12345678', 'c/x.py': '23456789'}
+    """
+    short = [Path(name).name for name in spec.files]
+    return {
+        (path if short.count(name) > 1 else name): sha256[:8]
+        for name, (path, sha256) in zip(short, spec.files.items(), strict=True)
+    }
 
 
 def words_of(value: object) -> str:
@@ -48,18 +56,27 @@ def changed_settings(spec: Spec, method: str | None = None) -> dict[str, Any]:
     Args:
         method: one that is to be run in place of the spec's, with the same settings.
     """
+    usual = usual_settings(method or spec.method, spec.data)
+    given = {name: getattr(spec, name) for name in Spec.model_fields if name not in _APART}
+    changed = {name for name, value in given.items() if value != usual[name]}
+    for name in given:  # who types a share has no bound, unless it is typed as well
+        if changed & {name, f"{name}_most"}:
+            changed |= {name, f"{name}_most"} & given.keys()
+    return {name: value for name, value in given.items() if name in changed and value is not None}
+
+
+@lru_cache(maxsize=256)
+def usual_settings(method: str, data: str) -> Mapping[str, Any]:
+    """The settings of a run of which nothing but method and data was typed; of a method in a file, the defaults."""
     from fedshot.data import usual_augmentation
     from fedshot.methods import METHODS
 
     usual = {name: field.default for name, field in Spec.model_fields.items()}
-    usual["augmentation"] = usual_augmentation(spec.data)
-    if (name := method or spec.method) in METHODS:
-        made = METHODS[name]()
-        unbound = {key.removesuffix("_most") for key in made.settings if getattr(spec, key) is None}
-        usual |= {key: value for key, value in made.settings.items() if key not in unbound}  # typed, it has no bound
-        usual["fusion"] = made.fusion.name
-    kept = {name: getattr(spec, name) for name in Spec.model_fields if name not in _APART}
-    return {name: value for name, value in kept.items() if value is not None and value != usual[name]}
+    usual["augmentation"] = usual_augmentation(data)
+    if method in METHODS:
+        made = METHODS[method]()
+        usual |= {**made.settings, "fusion": made.fusion.name}
+    return usual
 
 
 @lru_cache(maxsize=64)

@@ -5,11 +5,11 @@ from functools import lru_cache
 from typing import Any
 
 from fedshot.errors import UserError
-from fedshot.fusion import FUSIONS, split_rule
+from fedshot.fusion import FUSIONS
 from fedshot.methods import METHODS, canonical
 from fedshot.options import options_of, parse_inline, resolve
 from fedshot.spec import Spec
-from fedshot.user_file import file_of
+from fedshot.user_file import file_of, split_reference
 
 
 @lru_cache
@@ -26,7 +26,7 @@ def check_heard(method: str, options: Mapping[str, Any], asked: str | None) -> N
         asked: the rule, if the method's own is not to be taken.
     """
     own = options_of_rule(method)
-    rule = split_rule(asked)[0] if asked else None
+    rule = split_reference(asked)[0] if asked else None
     if not own or rule in (None, METHODS[method]().fusion.name):
         return
     known, theirs = options_of(METHODS[method]), options_of(FUSIONS[rule]) if rule in FUSIONS else {}
@@ -53,7 +53,7 @@ def settled(spec: Spec, replacing: bool = False) -> Spec:
     own = options_of_rule(method)
     if not own or not spec.fusion:
         return spec
-    name, typed = split_rule(spec.fusion)
+    name, typed = split_reference(spec.fusion)
     short = own | {key.rpartition(".")[2] for key in own}
     others = {key: value for key, value in spec.options.items() if key not in short}
     if METHODS[method]().fusion.name != name:

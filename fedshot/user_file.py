@@ -23,6 +23,22 @@ def file_of(reference: str | None) -> str | None:
     return found.group() if found else None
 
 
+def split_reference(text: str) -> tuple[str, str]:
+    """A method or a rule as typed, to its name, or its file with the function, and its options.
+
+    >>> split_reference("distilled:teacher=logits:weights=uniform"), split_reference("V7")
+    (('distilled', 'teacher=logits:weights=uniform'), ('V7', ''))
+    >>> split_reference("vote.py:sharp:power=2"), split_reference("vote.py:power=2"), split_reference("vote.py:sharp")
+    (('vote.py:sharp', 'power=2'), ('vote.py', 'power=2'), ('vote.py:sharp', ''))
+    """
+    if (file := file_of(text)) is None:
+        name, _, settings = text.partition(":")
+        return name, settings
+    rest = text.removeprefix(file).removeprefix(":")
+    function, _, settings = rest.partition(":")
+    return (f"{file}:{function}", settings) if function and "=" not in function else (file, rest)
+
+
 @contextmanager
 def blamed(reference: str) -> Iterator[None]:
     """What goes wrong in a method or a rule of the user's own is told in one line, with the line of the file.

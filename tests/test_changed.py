@@ -4,8 +4,9 @@ import shlex
 
 import pytest
 
-from fedshot.changed import changed_options, changed_settings
+from fedshot.changed import changed_options, changed_settings, variant
 from fedshot.explain.commands import again
+from fedshot.methods import parse_reference
 from fedshot.setting import prepare
 from fedshot.spec import Spec, make_spec
 
@@ -22,6 +23,9 @@ def complete(method: str, **given: object) -> Spec:
         ("recommended", {"lr": 0.05, "schedule": "constant"}),  # the defaults, which the method does not take
         ("recommended", {"weight_decay": 0, "upload_precision": "fp32", "validation": 0.1, "fusion": "common"}),
         ("recommended", {"validation": 0.1, "validation_most": 256}),
+        ("recommended", {"validation": 0.2, "validation_most": 256}),
+        ("recommended", {"validation": 0, "fusion": "features"}),
+        ("recommended", {"validation": 0.1}),
         ("distilled", {"options": {"temperature": 2.0}, "public": "0.2"}),
         ("aurora", {"recipe": "iid", "clip_scope": "joint", "options": {"hinge.cap": 7.0}}),
     ],
@@ -31,6 +35,14 @@ def test_what_was_changed_gives_the_run_again(method: str, given: dict) -> None:
     typed = {"method": method, "options": changed_options(method, spec.options), **changed_settings(spec)}
     assert prepare(make_spec(**typed)).spec == spec
     assert changed_options(method, spec.options) == given.get("options", {})
+
+
+def test_a_method_whose_options_hold_a_rule_with_options_is_typed_as_it_is_told() -> None:
+    told = variant("distilled", {"teacher": "features:weights=uniform;scale=unit", "images": "noise"})
+    assert parse_reference(told) == (
+        "distilled",
+        {"teacher": "features:weights=uniform;scale=unit", "images": "noise"},
+    )
 
 
 def test_only_what_was_changed_is_told() -> None:

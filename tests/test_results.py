@@ -133,8 +133,16 @@ def test_habits_of_a_note_stand_side_by_side() -> None:
         assert said in text, said
     with pytest.raises(UserError, match="are not one note at one scale"):
         side_by_side([kept_note("sound", "1", True), kept_note("sound", "1", True, scale="tiny")])
-    with pytest.raises(UserError, match="do not have the same rows"):
-        side_by_side([kept_note("sound", "1", True), kept_note("sound", "1", True, tables=[Table("t", ("a",), ())])])
+    one = kept_note("sound", "1", True)
+    for tables, said in (
+        ([Table("accuracy", ("a",), ())], "do not have the same rows"),
+        ([Table("t", ("a",), ())], "do not have the same tables"),
+        ([], "do not have the same tables"),
+    ):
+        with pytest.raises(UserError, match=said):
+            side_by_side([one, kept_note("published", "1", True, tables=tables)])
+    with pytest.raises(UserError, match="do not have the same tables and claims"):
+        side_by_side([one, kept_note("published", "1", True, phenomena=[])])
 
 
 def test_a_changed_record_or_page_or_catalogue_is_noticed(publish: ModuleType, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
+from fedshot.cli.places import folder_name
 from fedshot.cli.standing import standings_table
-from fedshot.cli.train import folder_name
 from fedshot.errors import UserError
 from fedshot.federation.launch import Launched, RunFailed, finished, follow, launch, stop
 from fedshot.federation.layout import ServerFolder

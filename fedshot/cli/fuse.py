@@ -102,14 +102,12 @@ def _kept(
 ) -> list[dict[str, Any]]:
     """The same from the records of runs that are kept, a folder for each rule."""
     from fedshot.another_rule import keep_rule
+    from fedshot.cli.places import folder_names
     from fedshot.fusion import without_training
-    from fedshot.user_file import file_of
 
     rows: list[dict[str, Any]] = []
-    for text in asked or without_training():
-        file = file_of(text)
-        shown = text.replace(file, Path(file).name, 1) if file else text
-        place = out / "".join(c if c.isalnum() or c in "._-" else "-" for c in shown)
+    for text, name in folder_names(asked or without_training()).items():
+        place = out / name
         try:
             record = keep_rule(folder, text, place, data_root, device)
         except UserError as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedshot.cli import settings as s
+from fedshot.cli.places import folder_name, folder_names
 from fedshot.errors import UserError
 from fedshot.options import parse_integers
 from fedshot.spec import Spec
@@ -140,7 +141,7 @@ def compare(
             raise UserError(f"{one} and {other} are the same method: leave one of them out")
     from fedshot.experiment import run_all
 
-    names, execution = _folder_names(labels), _execution(device, workers, lanes, data_root, resume)
+    names, execution = folder_names(labels), _execution(device, workers, lanes, data_root, resume)
     folders = {(m, n): _own_place(out / names[m] / f"seed-{n}", specs[m, n], execution) for m, n in specs}
     if resume:
         _take_up(list(folders.values()), quiet=json)
@@ -240,20 +241,3 @@ def _watch(labels: list[str], quiet: bool, resume: bool) -> Any:
 
     again = "the same command" if resume else "the same command without --fresh"
     return Progressing(labels, quiet, f"finished clients are kept: {again} goes on")
-
-
-def folder_name(spec: Any) -> str:
-    """Of a run that no --out was given for: it holds the complete spec's hash."""
-    return f"{_safe(Path(spec.method).name)}-{_safe(Path(spec.data).name)}-seed{spec.seed}-{spec.sha256[:8]}"
-
-
-def _folder_names(labels: list[str]) -> dict[str, str]:
-    """A folder for each method as typed: the short name, or the long one where two short ones are alike."""
-    short = {label: _safe(Path(label).name) for label in labels}
-    alike = {name for name in short.values() if list(short.values()).count(name) > 1}
-    return {label: _safe(label) if name in alike else name for label, name in short.items()}
-
-
-def _safe(text: str) -> str:
-    """A file name from what was typed."""
-    return "".join(c if c.isalnum() or c in "._-" else "-" for c in text).strip("-.") or "run"

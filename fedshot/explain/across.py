@@ -1,6 +1,6 @@
 """What several runs show together: too few seeds, unlike settings, and contrasts between methods on the same data."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from fedshot.changed import changed_settings, variant
 from fedshot.explain.commands import command, typed
@@ -57,12 +57,8 @@ def too_few_seeds(runs: Sequence[Explained]) -> list[Finding]:
     ]
 
 
-def _compare(methods: dict[str, list[Explained]], agreed: Mapping[str, object] | None = None) -> str:
-    """The same methods over three seeds, under the settings that all of their runs share.
-
-    Args:
-        agreed: settings that they do not share, as all of them are to have them.
-    """
+def _compare(methods: dict[str, list[Explained]]) -> str:
+    """The same methods over three seeds under one setting: what all runs share, and for the rest that of one method."""
     specs = [run.record.spec for runs in methods.values() for run in runs]
     shared = {
         name: value
@@ -70,10 +66,28 @@ def _compare(methods: dict[str, list[Explained]], agreed: Mapping[str, object] |
         for name, value in changed_settings(one).items()
         if name != "seed" and all(getattr(spec, name) == value for spec in specs)
     }
-    first = (runs[0].record.spec for runs in methods.values())
+    _, agreed = _model(methods)
+    first = [runs[0].record.spec for runs in methods.values()]
     references = [variant(spec.method, spec.options) for spec in first]
     untold = Spec(method=specs[0].method)  # what holds where nothing is typed
-    return command("compare", *references, *typed(untold, {**shared, **(agreed or {})}), "--seeds", "1,2,3")
+    typed_in = command("compare", *references, *typed(untold, {**shared, **agreed}), "--seeds", "1,2,3")
+    other = any("fusion" in changed_settings(spec) for spec in specs) and "fusion" not in shared
+    return f"{typed_in} (each by its own rule; `fedshot fuse` then tries the others)" if other else typed_in
+
+
+def _model(methods: dict[str, list[Explained]]) -> tuple[str, dict[str, object]]:
+    """The method whose settings the others are to have where they differ, and these settings: it is the least usual."""
+    seeds = {run.record.spec.seed for runs in methods.values() for run in runs}
+    unlike = [name for name in _COMMON if _values(methods, name)]
+    unlike += _DIVISION if any(_are_divided(methods, seed) for seed in seeds) else ()
+    specs = {label: runs[0].record.spec for label, runs in methods.items()}
+    unusual = {
+        label: sum(getattr(spec, name) != Spec.model_fields[name].default for name in unlike)
+        for label, spec in specs.items()
+    }
+    model = max(unusual, key=lambda label: unusual[label])
+    theirs = ((name, getattr(specs[model], name)) for name in unlike)
+    return model, {name: value for name, value in theirs if value is not None}
 
 
 def not_comparable(runs: Sequence[Explained]) -> list[Finding]:
@@ -83,17 +97,11 @@ def not_comparable(runs: Sequence[Explained]) -> list[Finding]:
         return []
     unlike = {name: values for name in _COMMON if (values := _values(methods, name))}
     seeds = sorted({run.record.spec.seed for run in runs})
-    divided = [seed for seed in seeds if _differs([_partitions(of_label, seed) for of_label in methods.values()])]
+    divided = [seed for seed in seeds if _are_divided(methods, seed)]
     if not unlike and not divided:
         return []
     decisive = [name for name in unlike if name in _DECISIVE]
-    unusual = {
-        label: sum(getattr(found[0].record.spec, name) != Spec.model_fields[name].default for name in unlike)
-        for label, found in methods.items()
-    }
-    model = max(unusual, key=lambda label: unusual[label])  # somebody chose its settings, or its method did
-    theirs = ((name, getattr(methods[model][0].record.spec, name)) for name in unlike)
-    agreed = {name: value for name, value in theirs if value is not None}
+    model, agreed = _model(methods)
     whose = f", here that of {model}" if agreed else ""
     words = [f"the {name.replace('_', ' ')}" for name in unlike]
     words += [f"the partition at seed {', '.join(map(str, divided))}"] if divided else []
@@ -110,7 +118,7 @@ def not_comparable(runs: Sequence[Explained]) -> list[Finding]:
             ),
             "A difference in accuracy is then one of method and setting at once. Equal seeds give equal partitions, "
             "initial weights and views only where data, clients and recipe are equal.",
-            (f"Run all of them under one setting{whose}: {_compare(methods, agreed)}",),
+            (f"Run all of them under one setting{whose}: {_compare(methods)}",),
         )
     ]
 
@@ -134,6 +142,11 @@ def _fingerprint(run: Explained) -> str:
 def _differs(sets: Sequence[set[str]]) -> bool:
     """Whether two methods that have something have unlike things."""
     return len({frozenset(values) for values in sets if values}) > 1
+
+
+def _are_divided(methods: dict[str, list[Explained]], seed: int) -> bool:
+    """Whether methods had other partitions at a seed."""
+    return _differs([_partitions(of_label, seed) for of_label in methods.values()])
 
 
 def _told_partitions(methods: dict[str, list[Explained]], seed: int) -> str:

@@ -26,7 +26,7 @@ from fedshot.fusion.transport import otfusion
 from fedshot.fusion.votes import class_weighted, logits, probabilities, typicality
 from fedshot.options import bind, parse_inline
 from fedshot.task import Task
-from fedshot.user_file import blamed, file_of, function_in
+from fedshot.user_file import blamed, file_of, function_in, split_reference
 
 __all__ = [
     "FUSIONS",
@@ -54,7 +54,6 @@ __all__ = [
     "routed",
     "shared_base",
     "single",
-    "split_rule",
     "transductive",
     "typicality",
     "without_training",
@@ -103,27 +102,13 @@ def make_fusion(text: str) -> Fusion:
     >>> make_fusion("features:weights=uniform,scale=unit").name
     'features'
     """
-    name, settings = split_rule(text)
+    name, settings = split_reference(text)
     what = f"fusion rule {name!r}"
     with blamed(name):
         made = bind(fusion_factory(name), parse_inline(settings, what), what)
     if not isinstance(made, Fusion):
         raise UserError(f"{name} must return a Fusion, not {made!r}")
     return _watched(made, name) if file_of(name) else made
-
-
-def split_rule(text: str) -> tuple[str, str]:
-    """A rule as typed, to its name and its options.
-
-    >>> split_rule("class_weighted:power=2"), split_rule("vote.py:sharp:power=2"), split_rule("vote.py:power=2")
-    (('class_weighted', 'power=2'), ('vote.py:sharp', 'power=2'), ('vote.py', 'power=2'))
-    """
-    if (file := file_of(text)) is None:
-        name, _, settings = text.partition(":")
-        return name, settings
-    rest = text.removeprefix(file).removeprefix(":")
-    function, _, settings = rest.partition(":")
-    return (f"{file}:{function}", settings) if function and "=" not in function else (file, rest)
 
 
 def _watched(rule: Fusion, name: str) -> Fusion:

@@ -35,7 +35,7 @@ from fedshot.methods.split_announced import split_announced
 from fedshot.methods.split_local import split_local
 from fedshot.methods.two_stage_bank import two_stage_bank, two_stage_bank_sound
 from fedshot.options import bind, parse_inline
-from fedshot.user_file import blamed, file_of, function_in
+from fedshot.user_file import blamed, file_of, function_in, split_reference
 
 METHODS: dict[str, Callable[..., Method]] = {
     "fafi": fafi,
@@ -118,10 +118,9 @@ def parse_reference(text: str) -> tuple[str, dict[str, str]]:
     >>> parse_reference("mine.py:variant:weight=2")
     ('mine.py:variant', {'weight': '2'})
     """
-    head, colon, tail = text.rpartition(":")
-    if colon and "=" not in tail and not file_of(text):
-        raise UserError(f"{text!r}: write {canonical(head)}:{tail or 'option'}=VALUE")
-    name, inline = (head, tail) if colon and "=" in tail else (text, "")
+    name, inline = split_reference(text)
+    if name != text and "=" not in inline and not file_of(text):
+        raise UserError(f"{text!r}: write {canonical(name)}:{inline or 'option'}=VALUE")
     return canonical(name), parse_inline(inline, f"method {name!r}")
 
 

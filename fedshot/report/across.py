@@ -62,8 +62,8 @@ def by_number(text: str) -> list[tuple[float, str]]:
     >>> sorted(["etf:weight=10", "etf:weight=3", "etf", "etf:weight=1e-06"], key=by_number)
     ['etf', 'etf:weight=1e-06', 'etf:weight=3', 'etf:weight=10']
     """
-    parts = re.findall(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?|\D+", text)
-    return [(float(part), "") if part[0].isdigit() else (0.0, part) for part in parts]
+    parts = re.findall(r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)|([^0-9]+)", text)
+    return [(float(number or 0), words) for number, words in parts]
 
 
 def _rows(results: Results, axes: Sequence[str]) -> tuple[Results, list[str], list[str]]:

@@ -5,17 +5,16 @@ the rest goes on.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedshot.changed import contents, variant
+from fedshot.changed import contents, usual_settings, variant, words_of
 from fedshot.errors import UserError, unknown
 from fedshot.kept import records_at
 from fedshot.report.agreement import recipe_in_words
 from fedshot.report.wording import number_of
-from fedshot.spec import Spec
 
 if TYPE_CHECKING:
     from fedshot.record import Record
@@ -137,14 +136,23 @@ def _labels(records: Sequence["Record"]) -> list[str]:
 
     What is at its default goes without saying.
     """
-    usual = {name: field.default for name, field in Spec.model_fields.items()}
-    names = [_name(record) for record in records]
-    facts = [_facts(record) for record in records]
+    usual = [usual_settings(record.spec.method, record.spec.data) for record in records]
+    short = _apart([_name(r) for r in records], [_facts(r) for r in records], usual)
+    everything = [{**_facts(r), **r.spec.options, "method": r.spec.method} for r in records]
+    return _apart(short, everything, [{}] * len(records))  # such as an option that a method did not have yet
+
+
+def _apart(names: Sequence[str], facts: Sequence[Mapping[str, Any]], usual: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names, each followed by those facts that set it apart from its namesakes and are not usual for it."""
     labels = []
-    for name, fact in zip(names, facts, strict=True):
+    for name, fact, common in zip(names, facts, usual, strict=True):
         peers = [other for other_name, other in zip(names, facts, strict=True) if other_name == name]
-        changed = [key for key in fact if fact[key] != usual.get(key)]
-        told = [f"{key}={fact[key]}" for key in changed if any(peer.get(key) != fact[key] for peer in peers)]
+        changed = {key: value for key, value in fact.items() if key not in common or common[key] != value}
+        told = [
+            f"{key}={words_of(value)}"
+            for key, value in changed.items()
+            if any(peer.get(key) != value for peer in peers)
+        ]
         labels.append(f"{name} ({', '.join(told)})" if told else name)
     return labels
 

@@ -70,6 +70,9 @@ def side_by_side(kept: Sequence[KeptNote]) -> str:
     first, *others = kept
     if any((each.note, each.scale) != (first.note, first.scale) for each in others):
         raise UserError(f"{' and '.join(each.name for each in kept)} are not one note at one scale")
+    claims = [([table.title for table in each.tables], [seen.claim for seen in each.phenomena]) for each in kept]
+    if any(told != claims[0] for told in claims):
+        raise UserError(f"{' and '.join(each.name for each in kept)} do not have the same tables and claims")
     labels = [each.trained for each in kept]
     parts = [
         f"{tables[0].title}:\n\n{as_markdown(_sheet(_merged(tables, labels)))}"

@@ -81,6 +81,9 @@ def make_pivot(results: "Results", rows: Sequence[str], columns: Sequence[str], 
                 f"a cell would mix runs that differ in {' and '.join(mixed)} ({several}): add it to rows or columns, "
                 f"or choose with --where"
             )
+        seeds = [row["seed"] for row in found]
+        if twice := [row["run"] for row in found if seeds.count(row["seed"]) > 1]:
+            raise UserError(f"a cell would hold one seed twice ({twice[0]} and {twice[1]}): choose with --where")
     return Pivot(
         tuple(rows),
         tuple(columns),

@@ -9,8 +9,11 @@ from typing import Any
 from fedshot.changed import words_of
 from fedshot.errors import UserError, did_you_mean
 from fedshot.options import parse_pairs
+from fedshot.study.grid import SETTINGS
 
 _MOST_VALUES = 8  # that are told of a column
+_COLUMNS = frozenset(("run", "variant", "method", "content", "seed", "device", *SETTINGS))
+_HAS_OPTIONS = re.compile(r"\s*(variant|fusion|final\.fusion)\s*!?==?[^|]*(\|[^|]*)*:[^|:=]+=[^|]*")
 _CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|==?|<|>)\s*(.+?)\s*")
 
 
@@ -55,9 +58,14 @@ def parse_where(query: str) -> list[Condition]:
     [Condition(column='method', operator='=', wanted=('fafi', 'etf')),
      Condition(column='alpha', operator='<=', wanted=('0.1',)),
      Condition(column='seed', operator='=', wanted=('2',))]
+
+    An option belongs to the method or the rule before it:
+
+    >>> [found.wanted for found in parse_where("variant=etf:weight=2,anneal=cosine|fafi,alpha=0.1")]
+    [('etf:weight=2,anneal=cosine', 'fafi'), ('0.1',)]
     """
     found = []
-    for text in filter(None, (part.strip() for part in query.split(","))):
+    for text in _parts(query):
         match = _CONDITION.fullmatch(text)
         if match is None:
             raise UserError(f"--where {text!r}: write COLUMN=VALUE, or != < <= > >=, as in method=fafi|etf,alpha<=0.1")
@@ -65,6 +73,18 @@ def parse_where(query: str) -> list[Condition]:
         found.append(
             Condition(column, operator.replace("==", "="), tuple(value.strip() for value in values.split("|")))
         )
+    return found
+
+
+def _parts(query: str) -> list[str]:
+    """The conditions as texts: a comma separates two, unless what follows is a further option of a method or a rule."""
+    found: list[str] = []
+    for part in filter(None, (part.strip() for part in query.split(","))):
+        key, is_pair, _ = part.partition("=")
+        if found and is_pair and key not in _COLUMNS and _HAS_OPTIONS.fullmatch(found[-1]):
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
     return found
 
 

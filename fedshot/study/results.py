@@ -7,12 +7,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedshot.changed import usual_settings, words_of
 from fedshot.errors import UserError, unknown
 from fedshot.kept import a_collection_in, records_at
-from fedshot.spec import Spec
 from fedshot.study.grid import OPTION, SETTINGS
 from fedshot.study.query import Condition, known_values, parse_where
-from fedshot.study.rows import Row, row_of
+from fedshot.study.rows import READ_BY_SOME, Row, row_of
 
 if TYPE_CHECKING:
     from fedshot.study.pivot import Pivot
@@ -89,19 +89,17 @@ class Results:
         return tuple(name for name in asked if len({repr(row.get(name)) for row in given}) > 1)
 
     def together(self, names: Sequence[str]) -> "Results":
-        """The rows with one column more, `settings`: those of some settings that are not at their default, as typed."""
+        """The rows with one column more, `settings`: those of some settings that are not the method's own, as typed."""
 
         def told(row: Row) -> str | None:
-            changed = (name for name in names if row.get(name) not in (None, Spec.model_fields[name].default))
-            return ", ".join(f"{name}={row[name]}" for name in changed) or None
+            return ", ".join(f"{name}={words_of(row.get(name))}" for name in names if _is_changed(row, name)) or None
 
         return replace(self, rows=tuple({**row, TOGETHER: told(row)} for row in self.rows))
 
     def rarely_changed(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Those of some settings that most rows have at their default."""
-        usual = {name: (None, Spec.model_fields[name].default) for name in names if name in Spec.model_fields}
-        most = len(self.rows) / 2
-        return tuple(name for name in usual if sum(row.get(name) not in usual[name] for row in self.rows) < most)
+        """Those of some settings that most rows have as it is usual for their method; the rule is none of them."""
+        asked, most = [name for name in names if name in SETTINGS and name != "fusion"], len(self.rows) / 2
+        return tuple(name for name in asked if sum(_is_changed(row, name) for row in self.rows) < most)
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame of the rows."""
@@ -110,6 +108,12 @@ class Results:
         except ImportError:
             raise UserError("to_pandas needs pandas, which is not installed: pip install pandas") from None
         return pandas.DataFrame(list(self.rows), columns=list(self.columns))
+
+
+def _is_changed(row: Row, name: str) -> bool:
+    """Whether a run has something else there than it would have if nothing were typed."""
+    unread = name in READ_BY_SOME and row.get(name) is None
+    return not unread and usual_settings(row["method"], row["data"]).get(name) != row.get(name)
 
 
 def load_results(path: Path | str) -> Results:

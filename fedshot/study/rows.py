@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fedshot.record import Record
 
 Row = dict[str, Any]
+READ_BY_SOME = ("alpha", "classes_per_client")  # settings that not every recipe reads
 _NOT_FLAT = ("per_class_accuracy", "confusion")  # of `final`: lists are in the record
 
 
@@ -48,5 +49,5 @@ def _division(record: "Record") -> Row:
     told, read = record.partition, record.partition.get("parameters") or {}
     return {
         "recipe": told.get("recipe") or record.spec.recipe,
-        **{name: read.get(name) for name in ("alpha", "classes_per_client")},
+        **{name: read.get(name) for name in READ_BY_SOME},
     }

@@ -51,7 +51,7 @@ def test_settings_that_few_runs_change_share_a_column(call: Callable, folder: st
         )
     shown = call("results", folder, "-f", "markdown").out.splitlines()
     assert shown[0].startswith("| variant | settings | seed |")
-    assert [line.split(" | ")[1] for line in shown if " | 3 | " in line] == ["draws=batch", "clip=2.0"]
+    assert [line.split(" | ")[1] for line in shown if " | 3 | " in line] == ["draws=batch", "clip=2"]
     assert {line.split(" | ")[1] for line in shown if " | 1 | " in line} == {"–"}
 
 

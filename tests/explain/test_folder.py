@@ -165,8 +165,8 @@ def test_too_few_seeds_for_a_comparison(mixed: Path) -> None:
     assert found == {"seeds of fafi": 2, "seeds of etf weight=0.001": 1, "seeds of etf weight=0.002": 1}
     compared = finding.remedies[0].partition("`fedshot compare ")[2].partition("`")[0].split()
     assert compared[:3] == ["etf:weight=0.001", "etf:weight=0.002", "fafi"]
-    assert compared[3:5] == ["--clients", "2"] and "--batch-size 16 --seeds 1,2,3" in " ".join(compared)
-    assert "--epochs" not in compared  # of which one run had more
+    assert compared[3:5] == ["--clients", "2"]
+    assert "--batch-size 16 --epochs 6 --seeds 1,2,3" in " ".join(compared), "the epochs that one of them had"
 
 
 def test_a_copy_of_a_run_is_not_another_seed(mixed: Path, tmp_path: Path) -> None:
@@ -200,8 +200,22 @@ def test_one_setting_for_methods_of_other_divisions_is_one_that_some_of_them_had
         run = trained(method, recipe=recipe, **common)
         shutil.copytree(run, tmp_path / method, ignore=shutil.ignore_patterns("*.safetensors"))
     (finding,) = [f for f in explain_path(tmp_path).across if f.name == "not_comparable"]
-    assert "fedshot compare etf fafi --data digits:images=200" in finding.remedies[0]
-    assert "--alpha 0.5" in finding.remedies[0] and "--recipe" not in finding.remedies[0]
+    (few,) = [f for f in explain_path(tmp_path).across if f.name == "too_few_seeds"]
+    for remedy in (finding.remedies[0], few.remedies[0]):
+        assert "fedshot compare etf fafi --data digits:images=200" in remedy
+        assert "--recipe iid" in remedy and "--alpha" not in remedy
+
+
+def test_methods_that_ran_by_other_rules_than_their_own_are_said_to(
+    trained: Callable[..., Path], tmp_path: Path
+) -> None:
+    common = {"clients": 2, "batch_size": 16, "data": "digits:images=200", "epochs": 1}
+    for method, rule in (("etf", "logits"), ("fafi", "probabilities")):
+        run = trained(method, fusion=rule, **common)
+        shutil.copytree(run, tmp_path / method, ignore=shutil.ignore_patterns("*.safetensors"))
+    (finding,) = [f for f in explain_path(tmp_path).across if f.name == "too_few_seeds"]
+    assert "--fusion" not in finding.remedies[0]
+    assert finding.remedies[0].endswith("(each by its own rule; `fedshot fuse` then tries the others)")
 
 
 def test_a_finding_of_one_method_alone_is_a_contrast(mixed: Path) -> None:

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from fedshot.errors import UserError
 from fedshot.record import Record
 from fedshot.report.across import across, against
 from fedshot.report.leaderboard import leaderboard
 from fedshot.report.protocol import protocol_in_words
+from fedshot.study.results import Results
+from fedshot.study.rows import row_of
 
 
 @pytest.fixture
@@ -54,6 +57,27 @@ def test_rules_on_the_same_training_are_rows_of_their_own(found: Callable) -> No
     )
     assert sheet.header[:2] == ("variant", "fusion")
     assert [line[:2] for line in sheet.body] == [("fafi", "features"), ("fafi", "class_weighted"), ("etf", "features")]
+
+
+def test_content_of_a_file_and_an_option_can_be_among_the_settings(found: Callable) -> None:
+    """None of them is a field of a spec."""
+    weights = [{"pretrained": "w", "files": {"w": digit * 64}} for digit in "12"]
+    sheet = across(found(("fafi", 0.6, weights[0]), ("fafi", 0.5, weights[1]), ("fafi", 0.7, weights[1] | {"lr": 0.2})))
+    assert sheet.header[:2] == ("variant", "settings")
+    assert [line[1] for line in sheet.body] == [
+        "content=w=11111111",
+        "content=w=22222222",
+        "lr=0.2, content=w=22222222",
+    ]
+
+
+def test_a_seed_is_not_counted_twice(make_record: Callable[..., Record]) -> None:
+    records = [make_record("fafi", 1, (0.1, 0.5), files={"a/x.npz": "1" * 64, "b/x.npz": d * 64}) for d in "23"]
+    sheet = across({Path(f"kept.jsonl:{n}"): record for n, record in enumerate(records)})
+    assert len(sheet.body) == 2, "told apart by the path where two files have one name"
+    rows = [{**row_of(record, Path("x")), "content": None} for record in records]
+    with pytest.raises(UserError, match="one seed twice"):
+        Results(tuple(rows)).pivot(["variant"])
 
 
 def test_several_settings_share_a_column_that_says_what_was_changed(found: Callable) -> None:

@@ -47,6 +47,33 @@ def test_one_method_with_two_options_is_two_rows_named_by_what_differs(write, ma
     assert gather([tmp_path], baseline="etf:weight=1").tasks
 
 
+def test_the_plain_name_is_that_of_the_run_that_changed_nothing(write, make_record, tmp_path):
+    brought = {"lr": 0.1, "schedule": "cosine", "weight_decay": 5e-4, "upload_precision": "bf16"}
+    brought |= {"validation": 0.1, "validation_most": 256, "fusion": "routed"}
+    write("plain", make_record("recommended", **brought))
+    write("changed", make_record("recommended", **(brought | {"lr": 0.05, "schedule": "constant"})))
+    found = gather([tmp_path], baseline="recommended")
+    assert list(found.tasks[0].runs) == ["recommended", "recommended (lr=0.05, schedule=constant)"]
+    assert found.tasks[0].runs["recommended"][0].spec.lr == 0.1
+
+
+def test_no_run_is_lost_under_the_label_of_another(write, make_record, tmp_path):
+    """An option that the method did not have yet, and two files of one name and content."""
+    write("earlier", make_record("etf", options={"weight": 5.0}))
+    write("today", make_record("etf", options={"weight": 5.0, "anneal": "linear"}))
+    for folder in "ab":
+        method = f"{folder}/mine.py"
+        write(folder, make_record(method, files={method: "0" * 64}))
+    found = gather([tmp_path])
+    assert {label for task in found.tasks for label in task.runs} == {
+        "etf",
+        "etf (anneal=linear)",
+        "mine.py (method=a/mine.py)",
+        "mine.py (method=b/mine.py)",
+    }
+    assert sum(len(runs) for task in found.tasks for runs in task.runs.values()) == len(found.records) == 4
+
+
 def test_the_baseline_comes_first_and_must_be_there(write, make_record, tmp_path):
     write("fafi", make_record("fafi", 1, (0.5, 0.6)))
     write("etf", make_record("etf", 1, (0.5, 0.9)))

@@ -143,7 +143,7 @@ def test_a_setting_that_a_division_does_not_read_was_not_changed() -> None:
         {"recipe": "dirichlet", "alpha": 0.05},
         {"recipe": "dirichlet", "alpha": 0.3},
     )
-    results = Results(rows)
+    results = Results(tuple({"method": "fafi", "data": "digits", **row} for row in rows))
     told = [row["settings"] for row in results.together(("recipe", "alpha")).rows]
     assert told == ["recipe=iid", None, "alpha=0.3"]
     assert results.rarely_changed(("recipe", "alpha")) == ("recipe", "alpha")
