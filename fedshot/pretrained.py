@@ -15,9 +15,10 @@ from fedshot.errors import UserError
 from fedshot.precision import unpack
 from fedshot.store import RunFolder
 
-# of an upload; of a wrapper; of what others call a model, and its encoder
-_PREFIXES = ("weights/", "module.", "model.", "backbone.", "encoder.")
-_HEADS = ("head", "heads", "fc", "classifier", "linear")  # what a file may have beside an encoder; it is not read
+# of a wrapper; of what others call a model, and its encoder
+_PREFIXES = ("module.", "model.", "backbone.", "encoder.")
+_SECTION = "weights/"  # of an upload, which has others
+_HEADS = ("head", "heads", "fc", "classifier", "linear", "projector", "projection_head", "predictor")  # not read
 _COUNTERS = "num_batches_tracked"  # of BatchNorm, which not every file keeps
 _RESIDUAL = (  # names of residual networks as torchvision and timm have them
     (r"^conv1\.", "stem.conv."),
@@ -53,8 +54,8 @@ class Pretrained:
         for name, tensor in self.encoder.items():
             if tensor.shape != wanted[name].shape:
                 raise self._unfit(f"{name} is {_in_words(tensor)} there and {_in_words(wanted[name])} here")
-            if not tensor.isfinite().all():
-                raise UserError(f"the weights of {self.source} cannot be used: {name} has values that are not finite")
+            if why := _unusable(name, tensor, wanted[name]):
+                raise UserError(f"the weights of {self.source} cannot be used: {name} {why}")
         encoder.load_state_dict({**wanted, **self.encoder})
 
     def _unfit(self, why: str) -> UserError:
@@ -114,11 +115,26 @@ def _content_of(given: str, file: Path, changed: int) -> Pretrained:
 
 
 def _encoder_in(entries: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """The entries of a file that are an encoder's, by their names here."""
+    """The entries of a file that are an encoder's, by their names here; what is neither that nor a head stays.
+
+    A prefix goes where everything but heads has it: of two networks in one file none is taken for the other.
+    """
+    if sent := _within(entries, _SECTION):
+        entries = sent
     for prefix in _PREFIXES:
-        entries = {name.removeprefix(prefix): t for name, t in entries.items() if name.startswith(prefix)} or entries
+        if all(_is_head(name) for name in entries if not name.startswith(prefix)):
+            entries = _within(entries, prefix) or entries
     named = {_as_here(name): tensor for name, tensor in unpack(entries).items()}
-    return {name: tensor for name, tensor in named.items() if name.partition(".")[0] not in _HEADS}
+    return {name: tensor for name, tensor in named.items() if not _is_head(name)}
+
+
+def _within(entries: Mapping[str, Tensor], prefix: str) -> Mapping[str, Tensor]:
+    """Entries whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in entries.items() if name.startswith(prefix)}
+
+
+def _is_head(name: str) -> bool:
+    return name.partition(".")[0] in _HEADS
 
 
 def _as_here(name: str) -> str:
@@ -130,6 +146,15 @@ def _as_here(name: str) -> str:
     for pattern, here in _RESIDUAL:
         name = re.sub(pattern, here, name)
     return name
+
+
+def _unusable(name: str, given: Tensor, wanted: Tensor) -> str:
+    """Why a tensor of the right shape cannot be an encoder's; nothing if it can."""
+    if wanted.is_floating_point() and not given.is_floating_point():
+        return f"is of {str(given.dtype).removeprefix('torch.')}, which is no weight"
+    if not given.isfinite().all():
+        return "has values that are not finite"
+    return "has variances below 0" if name.endswith("running_var") and bool((given < 0).any()) else ""
 
 
 def _in_words(tensor: Tensor) -> str:

@@ -191,7 +191,8 @@ def outline_of(upload: Path) -> tuple[dict[str, Any], frozenset[str]]:
     try:
         with safe_open(upload, "np") as file:
             sections = frozenset(name.partition("/")[0] for name in file.keys())  # noqa: SIM118 it is no mapping
-            return json.loads((file.metadata() or {}).get("fedshot", "{}")), sections
+            header = json.loads((file.metadata() or {}).get("fedshot", "{}"))
+            return header if isinstance(header, dict) else {}, sections
     except (OSError, SafetensorError, ValueError):
         return {}, frozenset()
 

@@ -28,6 +28,8 @@ from fedshot.server import fuse_again
 from fedshot.setting import Setting, prepare
 from fedshot.spec import Spec, make_spec
 from fedshot.store import RunFolder, read_spec
+from fedshot.study.grid import Cell
+from fedshot.study.plan import make_plan
 from fedshot.upload import parse
 
 Make = Callable[..., Any]
@@ -134,6 +136,49 @@ def test_weights_of_another_encoder_are_refused(given: str, says: str, weights: 
     with pytest.raises(UserError, match="do not fit") as error:
         open_pretrained(weights(entries)).into(ENCODERS["resnet18"](SHAPE, "batch"))
     assert says in str(error.value)
+
+
+def test_of_two_networks_in_one_file_none_is_taken_for_the_other(weights: Make) -> None:
+    entries = state("cnn")
+    other = {f"encoder.{name}": tensor + 1 for name, tensor in state("cnn").items()}
+    for more in (other, {"optimizer.step": torch.zeros(1)}):
+        with pytest.raises(UserError, match="do not fit"):
+            open_pretrained(weights(entries | more)).into(ENCODERS["cnn"](SHAPE, "batch"))
+    beside = {"backbone." + name: tensor for name, tensor in entries.items()} | {"projector.0.weight": torch.zeros(2)}
+    encoder = ENCODERS["cnn"](SHAPE, "batch")
+    open_pretrained(weights(beside)).into(encoder)
+    assert torch.equal(encoder.state_dict()["stem.conv.weight"], entries["stem.conv.weight"])
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("stem.conv.weight", lambda t: t.to(torch.int8), "is of int8, which is no weight"),
+        ("stem.conv.weight", lambda t: t.to(torch.complex64), "is of complex64, which is no weight"),
+        ("stem.norm.running_var", lambda t: -t, "has variances below 0"),
+    ],
+)
+def test_values_that_cannot_be_weights_are_refused(name: str, change: Callable, says: str, weights: Make) -> None:
+    entries = state("cnn")
+    with pytest.raises(UserError, match=f"{name} {says}"):
+        open_pretrained(weights(entries | {name: change(entries[name])})).into(ENCODERS["cnn"](SHAPE, "batch"))
+
+
+def test_a_study_can_be_asked_again_when_the_original_has_gone(
+    quick: Make, weights: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path(weights(state("cnn", shape=(1, 8, 8))))
+    file.rename("kept.safetensors")
+    specs = [quick(method, epochs=1, pretrained="kept.safetensors") for method in ("fafi", "etf")]
+    cells = [Cell({"method": spec.method, "seed": spec.seed}, spec) for spec in specs]
+    for planned in make_plan(cells[:1], tmp_path / "study", None):
+        run(planned.spec, planned.folder)
+    Path("kept.safetensors").unlink()
+    (again,) = make_plan(cells[:1], tmp_path / "study", None)
+    assert again.state == "done"
+    with pytest.raises(UserError, match=r"kept.safetensors cannot be read"):
+        make_plan(cells, tmp_path / "study", None)
 
 
 def test_what_is_no_file_of_weights_is_told_before_anything_is_written(

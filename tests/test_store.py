@@ -6,13 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from fedshot.engines.job import Job, Watch
 from fedshot.errors import UserError
 from fedshot.experiment import Execution, run, run_all
 from fedshot.record import Record
 from fedshot.spec import Spec, make_spec
-from fedshot.store import ClientSummary, RunFolder, differing_fields, read_spec, write_atomic
+from fedshot.store import ClientSummary, RunFolder, differing_fields, outline_of, read_spec, write_atomic
 from fedshot.study.grid import Cell
 from fedshot.study.plan import folder_of, make_plan
 
@@ -223,3 +225,10 @@ def test_differing_fields_are_named() -> None:
     one, other = make_spec(method="fafi"), make_spec(method="etf", seed=2)
     assert differing_fields(one, other) == ["method", "seed"]
     assert differing_fields(one, one) == []
+
+
+def test_a_file_that_says_nothing_of_itself_as_an_upload_does(tmp_path: Path) -> None:
+    for said in ("[1]", "7", "{", '"fedshot"'):
+        save_file({"weights/x": torch.zeros(1)}, tmp_path / "upload.safetensors", {"fedshot": said})
+        header, _ = outline_of(tmp_path / "upload.safetensors")
+        assert header == {}, said

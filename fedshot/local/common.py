@@ -25,8 +25,9 @@ def common_statistics(images: Tensor, labels: Tensor, classes: int, look: Look) 
     """
     total = torch.zeros(classes, look.width, dtype=torch.float64, device=images.device)
     products = torch.zeros(look.width, look.width, dtype=torch.float64, device=images.device)
+    origin = look(images[:_CHUNK] / 255).double().mean(0)  # near the centre: sums of what is far from 0 lose digits
     for part, their in zip(images.split(_CHUNK), labels.split(_CHUNK), strict=True):
-        found = look(part / 255).double()  # the root of a difference of sums needs every digit
+        found = look(part / 255).double() - origin  # the root of a difference of sums needs every digit
         total += functional.one_hot(their, classes).to(found).T @ found
         products += found.T @ found
     counts = class_counts(labels, classes).double()[:, None]
@@ -37,4 +38,4 @@ def common_statistics(images: Tensor, labels: Tensor, classes: int, look: Look) 
     # half precision is too coarse for a covariance that is to be inverted, and good enough for its root
     within.diagonal().add_(_LEAST_SHARE * within.diagonal().mean().clamp(min=0) + _LEAST)
     root = pack_lower(torch.linalg.cholesky(within))
-    return {"centre": centre.float(), "means": apart.half(), "root": root.half()}
+    return {"centre": (origin + centre).float(), "means": apart.half(), "root": root.half()}

@@ -10,6 +10,7 @@ from fedshot.experiment import Execution
 from fedshot.record import Record, read_record
 from fedshot.report.wording import bytes_in_words, number_of, seconds_in_words
 from fedshot.spec import Spec
+from fedshot.store import RunFolder
 from fedshot.study.plan import Planned
 
 _TIMING_SECONDS = 1.0
@@ -85,7 +86,7 @@ def _seconds_per_sample(left: Sequence[Planned], known: Sequence[Record], execut
     from fedshot.local.work import one_thread
     from fedshot.setting import prepare
 
-    setting = prepare(first.spec, execution.data_root, execution.devices[0])
+    setting = prepare(first.spec, execution.data_root, execution.devices[0], RunFolder(first.folder).pretrained)
     with one_thread(setting.device):
         speed = measure_eager(setting, _TIMING_SECONDS).images_per_second
     timed = f"from a quick timing of a step of {first.label} on {first.spec.data}"
@@ -100,7 +101,8 @@ def _bytes_by_kind(left: Sequence[Planned], known: Mapping[Path, Record], execut
     for kind, planned in {_kind(planned.spec): planned for planned in left}.items():
         sizes = [folder_bytes(folder) for folder, record in known.items() if _kind(record.spec) == kind]
         if not sizes:
-            state = prepare(planned.spec, execution.data_root, execution.devices[0]).initial_model.state_dict()
+            kept = RunFolder(planned.folder).pretrained
+            state = prepare(planned.spec, execution.data_root, execution.devices[0], kept).initial_model.state_dict()
             sizes = [planned.spec.clients * sum(tensor.nbytes for tensor in state.values())]
         found[kind] = round(fmean(sizes))
     return found

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from fedshot.errors import UserError
 from fedshot.record import read_record
-from fedshot.setting import prepare
+from fedshot.setting import Setting, prepare
 from fedshot.sharing import Sharer, by_family, donor_of, takers
 from fedshot.spec import Spec
-from fedshot.store import RunFolder
+from fedshot.store import RunFolder, read_spec
 from fedshot.study.grid import Cell, varying
 
 State = Literal["new", "part", "done"]
@@ -87,7 +87,7 @@ def _plan(cell: Cell, out: Path, data_root: Path | None, device: str, meant_for:
     asked = cell.spec()
     if meant_for.startswith("cuda") and asked.precision is None:  # what `prepare` would choose there
         asked = asked.model_copy(update={"precision": "bf16"})
-    setting = prepare(asked, data_root, device)
+    setting = _prepared(asked, out, data_root, device)
     folder = RunFolder(folder_of(setting.spec, out))
     if not _only_begun(folder):
         folder.check(setting.spec)
@@ -99,6 +99,19 @@ def _plan(cell: Cell, out: Path, data_root: Path | None, device: str, meant_for:
     finished = tuple(k for k in range(setting.spec.clients) if folder.complete(k, setting.spec))
     begun = any(folder.path.glob("clients/*/*"))
     return Planned(cell, setting.spec, folder.path, "part" if begun else "new", sizes, finished), sharer
+
+
+def _prepared(asked: Spec, out: Path, data_root: Path | None, device: str) -> Setting:
+    """What a run is given; where the weights to start from are gone, by the copy of them that the run itself keeps."""
+    if asked.pretrained is not None and not Path(asked.pretrained).exists():
+        for place in stored(out):
+            kept = RunFolder(place).pretrained
+            begun = kept.is_file() and RunFolder(place).spec.is_file()
+            if begun and read_spec(RunFolder(place).spec).pretrained == asked.pretrained:
+                setting = prepare(asked, data_root, device, kept)
+                if folder_of(setting.spec, out) == place:
+                    return setting
+    return prepare(asked, data_root, device)  # which tells what is missing
 
 
 def _shared(runs: Mapping[int, Sharer], donors: Sequence[Path]) -> dict[int, tuple[int, ...]]:

@@ -120,6 +120,16 @@ def test_statistics_of_clients_add_up_to_those_of_all_images_in_one_place(
         assert (found - expected).norm() < 1e-4 * expected.norm()
 
 
+def test_where_features_lie_does_not_matter(members: list[Member], seen: Tensor) -> None:
+    """Up to what single precision leaves of them."""
+    far = 2.0**12
+    moved = [altered(m, "common", "centre", m.upload.section("common")["centre"] + far) for m in members]
+    plain, found = Discriminants.of(members, 0.2), Discriminants.of(moved, 0.2)
+    assert (found.directions - plain.directions).norm() < 1e-2 * plain.directions.norm()
+    expected = plain.log_posterior(seen, 0.5)[:, :9]
+    torch.testing.assert_close(found.log_posterior(seen + far, 0.5)[:, :9].exp(), expected.exp(), rtol=0, atol=0.05)
+
+
 def of_all(data: list[Labelled]) -> tuple[np.ndarray, np.ndarray]:
     """Common features and labels of all images in one place, in double precision."""
     look = CommonFeatures((1, 8, 8), WIDTH, mirrored=False)
@@ -262,7 +272,7 @@ def test_common_features_are_heard_in_units_of_their_own_error(
     assert 0.1 < known.noise / math.sqrt(WIDTH * 9 / sum(map(len, trained))) < 0.9  # the ridge leaves some dimensions
 
     def answers(share: float, noise: float) -> Tensor:
-        told = Discriminants(known.directions, known.offset, known.log_prior, noise)
+        told = Discriminants(known.directions, known.offset, known.log_prior, known.centre, noise)
         monkeypatch.setattr(Discriminants, "of", lambda members, ridge: told)
         return make_fusion(f"routed:share={share}").fuse(members, of_characters)(images).softmax(1)
 

@@ -169,6 +169,29 @@ def test_statistics_are_class_means_and_the_covariance_within(
     torch.testing.assert_close(root @ root.T, within, rtol=2e-3, atol=5e-5)
 
 
+class FarFromZero(torch.nn.Module):
+    """Features whose mean is far larger than their deviation, as an encoder's that was hardly trained."""
+
+    def __init__(self, mean: float, deviation: float) -> None:
+        super().__init__()
+        self.plain, self.mean, self.deviation = CommonFeatures((1, 8, 8), 64, mirrored=False), mean, deviation
+        self.width = 64
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return self.mean + self.deviation * self.plain(pixels)
+
+
+def test_the_covariance_is_that_of_features_that_lie_around_zero(shares: tuple[Tensor, Tensor]) -> None:
+    images, labels = shares
+    near, far = (common_statistics(images, labels, 5, FarFromZero(mean, 0.25)) for mean in (0.0, 2.0**12))
+    torch.testing.assert_close(far["root"], near["root"], rtol=0, atol=2e-3)
+    torch.testing.assert_close(far["means"], near["means"], rtol=0, atol=2e-3)
+    torch.testing.assert_close(far["centre"], near["centre"] + 2.0**12, rtol=0, atol=2e-3)
+    nearly_one = FarFromZero(2.0**16, 2.0**-9)  # as good as one and the same: what is left is rounding
+    found = common_statistics(images, labels, 5, nearly_one)
+    assert ROUTING["common"].complaint(found, torch.tensor([True, False, True, False, True])) is None
+
+
 @pytest.mark.parametrize("count", [2, 7, 50, 3000])
 def test_a_client_with_one_image_again_and_again_is_not_refused(count: int, shares: tuple[Tensor, Tensor]) -> None:
     images = shares[0][:1].expand(count, -1, -1, -1)
