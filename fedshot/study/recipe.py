@@ -109,6 +109,8 @@ def _changed(study: Study, changes: Mapping[str, str]) -> Study:
             values = _values(key, text)
         except yaml.YAMLError:
             raise UserError(f"--set {key}={text}: write values with commas between them") from None
+        if not values:
+            raise UserError(f"--set {key}= leaves no run: write a value, or several with commas between them")
         if key in ("methods", "seeds"):
             kept[key] = values
         elif key in SETTINGS:
@@ -131,7 +133,8 @@ def _values(key: str, text: str) -> list[Any]:
         return parse_integers(text, "--set seeds")
     if key not in ("methods", "fusion"):
         return yaml.safe_load(f"[{text}]")
-    return [part if ":" in part else yaml.safe_load(part) for part in references_in(text)]
+    parts = [part if ":" in part else yaml.safe_load(part) for part in references_in(text) if part]
+    return [None if key == "fusion" and part == "none" else part for part in parts]
 
 
 def references_in(text: str) -> list[str]:

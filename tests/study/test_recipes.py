@@ -59,6 +59,10 @@ def test_a_change_of_nothing_is_told(tmp_path: Path) -> None:
         read_recipe("notes-plan", {"data": "[a"})
     with pytest.raises(UserError, match="--set seeds 'many'"):
         read_recipe("notes-plan", {"seeds": "many"})
+    with pytest.raises(UserError, match="--set lr= leaves no run"):
+        read_recipe("notes-plan", {"lr": ""})
+    rules = {cell.spec().fusion for cell in read_recipe("notes-plan", {"fusion": "none,logits"}).cells}
+    assert rules == {None, "logits"}
     (tmp_path / "specs.py").write_text(
         "from fedshot.spec import make_spec\n\n\ndef one():\n    return [make_spec(method='fafi')]\n"
     )
