@@ -103,7 +103,8 @@ def _stand(found: "Gathered", method: str, markdown: bool, figures: Path | None)
     """Prints the table, and draws it where figures go; how many figures that makes."""
     from rich.console import Console
 
-    from fedshot.report.standing import standing_picture, standing_sheet, standings
+    from fedshot.report.standing import standing_sheet, standings
+    from fedshot.report.standing_picture import standing_picture
     from fedshot.store import write_atomic
     from fedshot.study.sheet import as_markdown, as_table
 

@@ -89,9 +89,12 @@ def routed(
 class Discriminants:
     """Linear discriminants of all clients' images together, in common features."""
 
-    def __init__(self, directions: Tensor, offset: Tensor, log_prior: Tensor, centre: Tensor, noise: float) -> None:
+    def __init__(
+        self, directions: Tensor, offset: Tensor, log_prior: Tensor, centre: Tensor, held: Tensor, noise: float
+    ) -> None:
         self.directions, self.offset, self.log_prior = directions, offset, log_prior  # (D, C), (C,), (C,)
         self.centre = centre  # (D,), taken off features, whose mean may be far larger than what tells classes apart
+        self.held = held  # (C,), whether anybody holds the class
         self.noise = noise  # the deviation that a score has because class means come of so many images
 
     @property
@@ -116,7 +119,7 @@ class Discriminants:
             within += away.T @ (n[:, None] * away)
         within /= total.sum()
         centre = (total[:, None] * means).sum(0) / total.sum()
-        means = torch.where(total[:, None] > 0, means - centre, means)
+        means = means - centre
         added = ridge * within.diagonal().sum() / total.sum() + 1e-9
         inverse = torch.linalg.inv(within + added * torch.eye(len(within)).to(within))
         directions = inverse @ means.T  # (D, C)
@@ -127,11 +130,16 @@ class Discriminants:
         # with E = tr((S (S + r)^-1)^2), the dimensions that a ridge r leaves
         left = len(within) - 2 * added * inverse.diagonal().sum() + added**2 * inverse.square().sum()
         noise = math.sqrt(max(float(left), _TINY) * int((total > 0).sum()) / float(total.sum()))
-        return cls(directions.float(), offset.float(), log_prior.float(), centre, noise)
+        return cls(directions.float(), offset.float(), log_prior.float(), centre, total > 0, noise)
 
     def scores(self, seen: Tensor) -> Tensor:
-        """m_c^T S^-1 f - m_c^T S^-1 m_c / 2, (N, C), of common features (N, D); all but the same for every class."""
-        return (seen - self.centre).float() @ self.directions + self.offset
+        """m_c^T S^-1 f - m_c^T S^-1 m_c / 2, (N, C), of common features (N, D); all but the same for every class.
+
+        A class that nobody holds has no mean, and the lowest score of the others: the prior decides against it.
+        """
+        found = (seen - self.centre).float() @ self.directions + self.offset
+        lowest = found.masked_fill(~self.held, torch.inf).amin(1, keepdim=True)
+        return torch.where(self.held, found, lowest)
 
     def log_posterior(self, seen: Tensor, confidence: float) -> Tensor:
         """log p(c|x), (N, C), of common features (N, D)."""

@@ -25,9 +25,11 @@ def common_statistics(images: Tensor, labels: Tensor, classes: int, look: Look) 
     """
     total = torch.zeros(classes, look.width, dtype=torch.float64, device=images.device)
     products = torch.zeros(look.width, look.width, dtype=torch.float64, device=images.device)
-    origin = look(images[:_CHUNK] / 255).double().mean(0)  # near the centre: sums of what is far from 0 lose digits
-    for part, their in zip(images.split(_CHUNK), labels.split(_CHUNK), strict=True):
-        found = look(part / 255).double() - origin  # the root of a difference of sums needs every digit
+    origin = torch.zeros_like(total[0])  # near the centre: sums of what is far from 0 lose digits
+    for number, (part, their) in enumerate(zip(images.split(_CHUNK), labels.split(_CHUNK), strict=True)):
+        found = look(part / 255).double()  # the root of a difference of sums needs every digit
+        origin = origin if number else found.mean(0)
+        found -= origin
         total += functional.one_hot(their, classes).to(found).T @ found
         products += found.T @ found
     counts = class_counts(labels, classes).double()[:, None]

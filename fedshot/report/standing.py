@@ -1,22 +1,20 @@
 """How one method stands against all that ran beside it, cell by cell: its mean, that of the best rival, the difference.
 
 A cell is data, clients, partition, epochs, encoder and the weights to start from. Rivals are the other methods, by any
-rule. Other rules on the method's own uploads are parts of it, and shown as such: a part that is better than the whole
-is a finding.
+inductive rule, whose clients held the same images at every seed of the cell. Other rules on the method's own uploads
+are parts of it, and shown as such: a part that is better than the whole is a finding.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fedshot.changed import changed_options, variant
-from fedshot.errors import UserError
+from fedshot.changed import changed_options, variant, words_of
+from fedshot.errors import UserError, unknown
+from fedshot.own_rule import options_of_rule
 from fedshot.report.agreement import recipe_in_words
-from fedshot.report.gather import TASK
-from fedshot.report.style import COLOURS, INK
 from fedshot.study.sheet import Sheet
 from fedshot.study.statistics import ABSENT, Paired, Summary, paired_difference, percent, points, summarise
 
@@ -25,14 +23,15 @@ if TYPE_CHECKING:
     from fedshot.spec import Spec
 
 BySeed = Mapping[int, "Record"]
-_CELL = (*TASK, "epochs", "encoder", "pretrained")
 _PLACE = ("data", "clients", "division", "epochs", "encoder")
-_LEFT, _WIDE, _ROW, _TOP = 330, 780, 17, 44  # of the picture, in pixels
+_OF_CELL = ("data", "clients", "recipe", "alpha", "classes_per_client", "partition_file", "epochs", "encoder")
+_OF_FORM = ("method", "options", "files", "fusion", "seed", "evaluate_at")  # what makes a contender, and which seed
+_OF_UPLOAD = ("upload_precision", "validation_most")  # what a method sends, and how much of it is measured
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A method by a rule, over the seeds at which the method that is asked about ran."""
+    """A method by a rule, over the seeds of a cell."""
 
     label: str
     reached: Summary
@@ -45,6 +44,7 @@ class Standing:
     example: "Record"  # of the method
     own: Summary
     rival: Contender
+    rivals: int  # of which this is the best
     plain: Contender | None
     part: Contender | None
     difference: Paired  # to the rival
@@ -67,49 +67,81 @@ class Standing:
 
 def standings(records: Iterable["Record"], method: str) -> list[Standing]:
     """All cells in which the method ran by its own rule beside another, in the order of their names."""
+    from fedshot.methods import canonical
+
+    name = canonical(method)
     cells: dict[str, dict[str, dict[int, Record]]] = {}
-    for record in sorted(records, key=lambda r: (r.spec.data, r.spec.recipe, r.spec.clients, r.spec.alpha)):
-        cell = json.dumps([getattr(record.spec, name) for name in _CELL])
+    for record in sorted(records, key=_order):
         settings = record.spec.model_dump_json(exclude={"seed"})
-        cells.setdefault(cell, {}).setdefault(settings, {})[record.spec.seed] = record
+        cells.setdefault(_cell(record), {}).setdefault(settings, {})[record.spec.seed] = record
     ran = [[*contenders.values()] for contenders in cells.values()]
-    rule = _own_rule(method, [runs for contenders in ran for runs in contenders])
-    found = [_standing(contenders, method, rule) for contenders in ran]
+    known = {_spec(runs).method for contenders in ran for runs in contenders}
+    if name not in known:
+        raise unknown("method among these runs", name, sorted(known))
+    rule = _own_rule(name, [runs for contenders in ran for runs in contenders])
+    found = [_standing(contenders, name, rule) for contenders in ran]
     if not (kept := [each for each in found if each is not None]):
-        raise UserError(f"no run of {method} by its own rule lies beside one of another method with the same seeds")
+        raise UserError(f"no run of {method} by its own rule lies beside one of another method on the same clients")
     return kept
 
 
-def _own_rule(method: str, found: Iterable[BySeed]) -> str | None:
+def _order(record: "Record") -> tuple[Any, ...]:
+    spec = record.spec
+    return (
+        spec.data,
+        spec.recipe,
+        spec.classes_per_client or 0,
+        spec.clients,
+        spec.alpha,
+        spec.epochs,
+        spec.encoder or "",
+    )
+
+
+def _cell(record: "Record") -> str:
+    """What the runs of a cell share; of the division what its recipe read, and of files their content."""
+    spec, read = record.spec, record.partition.get("parameters") or {}
+    unread = {name for name in ("alpha", "classes_per_client") if name not in read}
+    start = spec.files.get(spec.pretrained, "?") if spec.pretrained else None
+    return json.dumps([*(getattr(spec, name) for name in _OF_CELL if name not in unread), start])
+
+
+def _own_rule(method: str, found: Sequence[BySeed]) -> str:
     """Of a method in a file, which is not run here, the rule that it ran by most often."""
     from fedshot.methods import METHODS
 
     if method in METHODS:
         return METHODS[method]().fusion.name
     rules = Counter(record.spec.fusion for runs in found for record in runs.values() if record.spec.method == method)
-    return rules.most_common(1)[0][0] if rules else None
+    (rule, most), *others = rules.most_common()
+    if any(count == most for _, count in others):
+        told = " and ".join(str(name) for name in rules)
+        raise UserError(f"{method} ran by {told} as often: choose its own rule with --where, as fusion={rule}")
+    return rule or ""
 
 
-def _standing(contenders: Sequence[BySeed], method: str, rule: str | None) -> Standing | None:
+def _standing(contenders: Sequence[BySeed], method: str, rule: str) -> Standing | None:
     forms = [runs for runs in contenders if (_spec(runs).method, _spec(runs).fusion) == (method, rule)]
-    parts = [runs for runs in contenders if _spec(runs).method == method and _spec(runs).fusion != rule]
-    rivals = [runs for runs in contenders if _spec(runs).method != method]
-    if not forms or not rivals:
+    others = [runs for runs in contenders if _spec(runs).method != method]
+    if not forms or not others:
         return None
     own = _plain(forms, method)
-    beside = _best(rivals, own)
-    if beside is None:
+    own = {seed: record for seed, record in own.items() if any(seed in runs for runs in others)}
+    rivals = [runs for runs in others if own and _comparable(runs, own)]
+    if not rivals:
         return None
-    plain = _best([runs for runs in rivals if _name(runs) == "fafi by features"], own)
-    part = _best(parts, own)
+    beside = _best(rivals, own)
+    alike = [runs for runs in rivals if _name(runs, own) == "fafi by features"]
+    parts = [runs for runs in contenders if _is_part(runs, own) and _comparable(runs, own)]
     return Standing(
         example=next(iter(own.values())),
         own=_over(own, own),
-        rival=Contender(_name(beside), _over(beside, own)),
-        plain=Contender("", _over(plain, own)) if plain else None,
-        part=Contender(_spec(part).fusion or "", _over(part, own)) if part else None,
-        difference=paired_difference(_accuracies(own), _accuracies(beside)),
-        ahead=sum(record.final.accuracy > beside[seed].final.accuracy for seed, record in own.items()),
+        rival=Contender(_name(beside, own), _over(beside, own)),
+        rivals=len(rivals),
+        plain=_contender(alike, own, lambda runs: "fafi"),
+        part=_contender(parts, own, lambda runs: _spec(runs).fusion or ""),
+        difference=paired_difference(_accuracies(own), _accuracies({seed: beside[seed] for seed in own})),
+        ahead=_ahead(own, beside),
     )
 
 
@@ -125,15 +157,55 @@ def _plain(forms: Sequence[BySeed], method: str) -> BySeed:
     return plain[0]
 
 
-def _best(contenders: Iterable[BySeed], seeds: BySeed) -> BySeed | None:
-    """The highest mean over some seeds, of those that ran at all of them."""
-    able = [runs for runs in contenders if seeds.keys() <= runs.keys()]
-    return max(able, key=lambda runs: _over(runs, seeds).mean, default=None)
+def _comparable(runs: BySeed, own: BySeed) -> bool:
+    """Whether a contender saw one image at a time, and at each seed clients that held the same images."""
+    return all(
+        seed in runs
+        and runs[seed].final.inductive
+        and runs[seed].partition.get("fingerprint") == record.partition.get("fingerprint")
+        for seed, record in own.items()
+    )
 
 
-def _name(runs: BySeed) -> str:
+def _is_part(runs: BySeed, own: BySeed) -> bool:
+    """Whether another rule was applied to the uploads of the same clients."""
+    spec, whole = _spec(runs), _spec(own)
+    free = options_of_rule(whole.method)
+    told = [{k: v for k, v in each.options.items() if k not in free} for each in (spec, whole)]
+    return (
+        spec.fusion != whole.fusion and spec.method == whole.method and told[0] == told[1] and not _apart(spec, whole)
+    )
+
+
+def _apart(spec: "Spec", own: "Spec") -> dict[str, Any]:
+    """The settings that a run has and the method has not; what makes a cell or a contender is none of them."""
+    free = {*_OF_CELL, *_OF_FORM, *_OF_UPLOAD, "pretrained"}
+    names = (name for name in type(spec).model_fields if name not in free)
+    return {name: getattr(spec, name) for name in names if getattr(spec, name) != getattr(own, name)}
+
+
+def _best(contenders: Sequence[BySeed], own: BySeed) -> BySeed:
+    """The highest mean; of equal ones that which the method is ahead of at the fewest seeds, then by name."""
+    return min(contenders, key=lambda runs: (-_over(runs, own).mean, _ahead(own, runs), _name(runs, own)))
+
+
+def _contender(contenders: Sequence[BySeed], own: BySeed, called: Callable[[BySeed], str]) -> Contender | None:
+    if not contenders:
+        return None
+    best = _best(contenders, own)
+    return Contender(called(best), _over(best, own))
+
+
+def _ahead(own: BySeed, beside: BySeed) -> int:
+    return sum(record.final.accuracy > beside[seed].final.accuracy for seed, record in own.items())
+
+
+def _name(runs: BySeed, own: BySeed) -> str:
+    """A method by a rule, with the settings that the method asked about did not have."""
     spec = _spec(runs)
-    return f"{variant(spec.method, spec.options)} by {spec.fusion}"
+    apart = [f"{name}={words_of(value)}" for name, value in _apart(spec, _spec(own)).items()]
+    name = f"{variant(spec.method, spec.options)} by {spec.fusion}"
+    return f"{name} ({', '.join(apart)})" if apart else name
 
 
 def _spec(runs: BySeed) -> "Spec":
@@ -155,30 +227,21 @@ def _over(runs: BySeed, seeds: Iterable[int]) -> Summary:
 
 def standing_sheet(found: Sequence[Standing], method: str) -> Sheet:
     """A row a cell; the highest mean is bold, and a column that says nothing is left out."""
-    header = [
-        "data",
-        "clients",
-        "division",
-        "epochs",
-        "encoder",
-        "fafi",
-        "best rival",
-        "its part",
-        method,
-        "difference",
-    ]
+    header = [*_PLACE, "fafi", "best rival", "of", "its part", method, "difference"]
+    reached = {"fafi": lambda s: s.plain, "best rival": lambda s: s.rival, "its part": lambda s: s.part}
     body, best = [], []
     for each in found:
-        values = (each.plain, each.rival, each.part, Contender("", each.own))
-        means = [contender.reached.mean if contender else -1.0 for contender in values]
-        best.append(header[len(each.place) + means.index(max(means))])
-        own = percent(each.own) + (" †" if each.form else "")
+        means = {header.index(name): c.reached.mean for name, of in reached.items() if (c := of(each))}
+        means[len(header) - 2] = each.own.mean
+        best.append(max(means, key=lambda place: means[place]))
         plain = percent(each.plain.reached) if each.plain else ABSENT
-        body.append((*each.place, plain, _named(each.rival), _named(each.part), own, points(each.difference)))
-    told = [name for name, column in zip(header, zip(*body, strict=True), strict=True) if {*column} != {ABSENT}]
-    shown = [tuple(cell for name, cell in zip(header, line, strict=True) if name in told) for line in body]
-    bold = frozenset((number, told.index(name)) for number, name in enumerate(best))
-    return Sheet(tuple(told), tuple(shown), bold, _notes(found, method), ())
+        own = percent(each.own) + (" †" if each.form else "")
+        told = (plain, _named(each.rival), str(each.rivals), _named(each.part), own, points(each.difference))
+        body.append((*each.place, *told))
+    shown = [place for place, column in enumerate(zip(*body, strict=True)) if {*column} != {ABSENT}]
+    lines = tuple(tuple(line[place] for place in shown) for line in body)
+    bold = frozenset((number, shown.index(place)) for number, place in enumerate(best))
+    return Sheet(tuple(header[place] for place in shown), lines, bold, _notes(found, method), ())
 
 
 def _named(contender: Contender | None) -> str:
@@ -189,58 +252,17 @@ def _notes(found: Sequence[Standing], method: str) -> tuple[str, ...]:
     cells = sum(each.own.mean > each.rival.reached.mean for each in found)
     ahead, seeds = sum(each.ahead for each in found), sum(each.own.n for each in found)
     forms = sorted({each.form for each in found if each.form})
-    parted = [each for each in found if each.part]
-    better = sum(each.own.mean > each.part.reached.mean for each in parted if each.part)
+    parted = [(each.own.mean, each.part.reached.mean) for each in found if each.part]
     told = [
         f"{method} is ahead of the best rival in {cells} of {len(found)} cells by the mean, and in {ahead} of {seeds} "
-        "seeds. The best rival of a cell, a method by a rule, is chosen after the fact, on the same test images.",
+        "seeds. The best rival of a cell, a method by a rule, is chosen after the fact, on the same test images; *of* "
+        "says among how many. Rivals are inductive and had clients with the same images.",
         "Difference: to the best rival, paired over seeds, in points [95 % interval].",
     ]
     if parted:
+        better = sum(whole > part for whole, part in parted)
         told.append(
             f"Its part: the best other rule on the uploads of {method}, which it is ahead of in {better} of "
             f"{len(parted)} cells."
         )
     return (*told, *(f"† in the form {form}." for form in forms))
-
-
-def standing_picture(found: Sequence[Standing], method: str) -> str:
-    """The same as SVG: a line a cell from 0 to 100 %, with FAFI, the best rival, the best part and the method on it."""
-    marks = ((INK, "fafi"), (COLOURS[1], "best rival"), (COLOURS[2], "its part"), (COLOURS[0], method))
-    height = _TOP + _ROW * len(found) + 8
-    title = f"Accuracy of FAFI, of the best rival and of {escape(method)}, cell by cell"
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDE} {height}" width="{_WIDE}" height="{height}" '
-        f'font-family="DejaVu Sans, sans-serif" font-size="11" fill="{INK}" role="img">',
-        f"<title>{title}</title>",
-    ]
-    for place, (colour, name) in enumerate(marks):
-        x = _LEFT + 110 * place
-        parts.append(f'<circle cx="{x}" cy="10" r="4.5" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 9}" y="14">{escape(name)}</text>')
-    for share in range(0, 101, 20):
-        line = _across(share / 100)
-        parts.append(f'<text x="{line}" y="{_TOP - 10}" text-anchor="middle">{share} %</text>')
-        parts.append(f'<path d="M{line} {_TOP - 5}V{height - 6}" stroke="{INK}" stroke-opacity=".22"/>')
-    for number, each in enumerate(found):
-        parts += _line(each, _TOP + _ROW * number + 6, [colour for colour, _ in marks])
-    return "\n".join([*parts, "</svg>", ""])
-
-
-def _line(each: Standing, y: int, colours: Sequence[str]) -> list[str]:
-    """The line of a cell at a height of the picture."""
-    data, clients, division, _, encoder = each.place
-    label = escape(f"{data} · K={clients} · {division} · {encoder}")
-    values = (each.plain, each.rival, each.part, Contender("", each.own))
-    at = [(_across(value.reached.mean), colour) for value, colour in zip(values, colours, strict=True) if value]
-    ends = [x for x, _ in at]
-    return [
-        f'<text x="{_LEFT - 12}" y="{y + 4}" text-anchor="end">{label}</text>',
-        f'<path d="M{min(ends)} {y}H{max(ends)}" stroke="{INK}" stroke-opacity=".5"/>',
-        *(f'<circle cx="{x}" cy="{y}" r="4.5" fill="{colour}"/>' for x, colour in at),
-    ]
-
-
-def _across(share: float) -> float:
-    """Where a share lies in the picture, in pixels from the left."""
-    return round(_LEFT + share * (_WIDE - _LEFT - 24), 1)

@@ -106,8 +106,8 @@ def _prepared(asked: Spec, out: Path, data_root: Path | None, device: str) -> Se
     if asked.pretrained is not None and not Path(asked.pretrained).exists():
         for place in stored(out):
             kept = RunFolder(place).pretrained
-            begun = kept.is_file() and RunFolder(place).spec.is_file()
-            if begun and read_spec(RunFolder(place).spec).pretrained == asked.pretrained:
+            begun = read_spec(RunFolder(place).spec) if kept.is_file() and RunFolder(place).spec.is_file() else None
+            if begun and all(getattr(begun, name) == getattr(asked, name) for name in ("pretrained", "seed", "data")):
                 setting = prepare(asked, data_root, device, kept)
                 if folder_of(setting.spec, out) == place:
                     return setting

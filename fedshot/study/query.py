@@ -9,10 +9,17 @@ from typing import Any
 from fedshot.changed import words_of
 from fedshot.errors import UserError, did_you_mean
 from fedshot.options import parse_pairs
+from fedshot.record import Cost, Final
 from fedshot.study.grid import SETTINGS
 
 _MOST_VALUES = 8  # that are told of a column
-_COLUMNS = frozenset(("run", "variant", "method", "content", "seed", "device", *SETTINGS))
+_COLUMNS = frozenset(  # the ends of the names of columns that are no option's
+    (
+        *("run", "variant", "method", "content", "seed", "device", "result_sha256", *SETTINGS),
+        *("skipped", "smallest", "largest", "accuracy_alone", "best_alone", "overlap", "fingerprint"),
+        *(*Final.model_fields, *Cost.model_fields),
+    )
+)
 _HAS_OPTIONS = re.compile(r"\s*(variant|fusion|final\.fusion)\s*!?==?[^|]*(\|[^|]*)*:[^|:=]+=[^|]*")
 _CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|==?|<|>)\s*(.+?)\s*")
 
@@ -80,8 +87,9 @@ def _parts(query: str) -> list[str]:
     """The conditions as texts: a comma separates two, unless what follows is a further option of a method or a rule."""
     found: list[str] = []
     for part in filter(None, (part.strip() for part in query.split(","))):
-        key, is_pair, _ = part.partition("=")
-        if found and is_pair and key not in _COLUMNS and _HAS_OPTIONS.fullmatch(found[-1]):
+        match = _CONDITION.fullmatch(part)
+        is_option = match is not None and match[2] == "=" and match[1].rpartition(".")[2] not in _COLUMNS
+        if found and is_option and _HAS_OPTIONS.fullmatch(found[-1]):
             found[-1] += f",{part}"
         else:
             found.append(part)

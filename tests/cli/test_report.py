@@ -112,4 +112,4 @@ def test_the_standing_of_a_method_is_printed_and_drawn(call: Callable, runs: Pat
     assert not (runs / "report.html").exists()
     table = call("report", runs, "--standing", "etf")
     assert "fafi by" in table.out and not (runs / "report.html").exists()
-    assert "no run of aurora by its own rule" in call("report", runs, "--standing", "aurora").err
+    assert "unknown method among these runs 'aurora'" in call("report", runs, "--standing", "aurora").err

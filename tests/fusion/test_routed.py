@@ -125,9 +125,24 @@ def test_where_features_lie_does_not_matter(members: list[Member], seen: Tensor)
     far = 2.0**12
     moved = [altered(m, "common", "centre", m.upload.section("common")["centre"] + far) for m in members]
     plain, found = Discriminants.of(members, 0.2), Discriminants.of(moved, 0.2)
-    assert (found.directions - plain.directions).norm() < 1e-2 * plain.directions.norm()
+    apart = (found.directions - plain.directions)[:, plain.held]
+    assert apart.norm() < 1e-2 * plain.directions[:, plain.held].norm()
     expected = plain.log_posterior(seen, 0.5)[:, :9]
     torch.testing.assert_close(found.log_posterior(seen + far, 0.5)[:, :9].exp(), expected.exp(), rtol=0, atol=0.05)
+
+
+def test_nobody_s_class_is_not_the_answer_of_few_images(digits: Dataset, of_characters: Task) -> None:
+    """Even where images are few, features many, and an image is unlike any that was seen."""
+    held = torch.cat([torch.nonzero(digits.train.labels == c)[:12, 0] for c in range(5)])
+    few = Labelled(digits.train.images[held], digits.train.labels[held])
+    discriminants = Discriminants.of([make_member(0, few, None, of_characters)], 0.2)
+    look, pixels = CommonFeatures((1, 8, 8), WIDTH, mirrored=False), digits.test.images[:200] / 255
+    noise = torch.rand(200, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    grey = torch.linspace(0, 1, 9)[:, None, None, None].expand(-1, 1, 8, 8)
+    for images in (pixels, noise, (pixels + pixels.flip(0)) / 2, grey):
+        for confidence in (0.0, 0.5, 1.0):
+            answers = discriminants.log_posterior(look(images), confidence)
+            assert answers.isfinite().all() and int(answers.argmax(1).max()) < 5
 
 
 def of_all(data: list[Labelled]) -> tuple[np.ndarray, np.ndarray]:
@@ -272,7 +287,7 @@ def test_common_features_are_heard_in_units_of_their_own_error(
     assert 0.1 < known.noise / math.sqrt(WIDTH * 9 / sum(map(len, trained))) < 0.9  # the ridge leaves some dimensions
 
     def answers(share: float, noise: float) -> Tensor:
-        told = Discriminants(known.directions, known.offset, known.log_prior, known.centre, noise)
+        told = Discriminants(known.directions, known.offset, known.log_prior, known.centre, known.held, noise)
         monkeypatch.setattr(Discriminants, "of", lambda members, ridge: told)
         return make_fusion(f"routed:share={share}").fuse(members, of_characters)(images).softmax(1)
 

@@ -12,6 +12,7 @@ from fedshot import __version__
 from fedshot.errors import UserError
 from fedshot.kept import keep, records_at
 from fedshot.study import Results, load_results
+from fedshot.study.query import parse_where
 from fedshot.study.rows import row_of
 from fedshot.study.sheet import as_latex, as_markdown
 from fedshot.study.tables import flat_sheet, pivot_sheet
@@ -135,6 +136,24 @@ def test_what_cannot_be_read_is_named_and_the_rest_reported(grid: Path, write_ru
         f"{changed}/record.json is damaged: its results do not fit their hash, so it was changed",
         f"{unfinished}: the run is not finished",
     }
+
+
+@pytest.mark.parametrize(
+    "further",
+    [
+        "alpha<=0.1",
+        "clients>=10",
+        "seed!=2",
+        "final.accuracy>=0.5",
+        " seed =2",
+        "final.fusion=features",
+        "accuracy=0.5",
+    ],
+)
+def test_a_condition_after_a_variant_with_options_is_one_of_its_own(further: str) -> None:
+    found = parse_where(f"variant=etf:weight=2,anneal=cosine,{further},lr=0.1")
+    assert [len(condition.wanted) for condition in found] == [1, 1, 1]
+    assert found[0].wanted == ("etf:weight=2,anneal=cosine",)
 
 
 def test_a_setting_that_a_division_does_not_read_was_not_changed() -> None:
