@@ -4,22 +4,15 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from fedshot.changed import words_of
 from fedshot.errors import UserError, did_you_mean
 from fedshot.options import parse_pairs
-from fedshot.record import Cost, Final
 from fedshot.study.grid import SETTINGS
 
 _MOST_VALUES = 8  # that are told of a column
-_COLUMNS = frozenset(  # the ends of the names of columns that are no option's
-    (
-        *("run", "variant", "method", "content", "seed", "device", "result_sha256", *SETTINGS),
-        *("skipped", "smallest", "largest", "accuracy_alone", "best_alone", "overlap", "fingerprint"),
-        *(*Final.model_fields, *Cost.model_fields),
-    )
-)
 _HAS_OPTIONS = re.compile(r"\s*(variant|fusion|final\.fusion)\s*!?==?[^|]*(\|[^|]*)*:[^|:=]+=[^|]*")
 _CONDITION = re.compile(r"\s*([\w.]+)\s*(<=|>=|!=|==?|<|>)\s*(.+?)\s*")
 
@@ -88,12 +81,22 @@ def _parts(query: str) -> list[str]:
     found: list[str] = []
     for part in filter(None, (part.strip() for part in query.split(","))):
         match = _CONDITION.fullmatch(part)
-        is_option = match is not None and match[2] == "=" and match[1].rpartition(".")[2] not in _COLUMNS
+        is_option = match is not None and match[2] == "=" and match[1].rpartition(".")[2] not in _columns()
         if found and is_option and _HAS_OPTIONS.fullmatch(found[-1]):
             found[-1] += f",{part}"
         else:
             found.append(part)
     return found
+
+
+@lru_cache(maxsize=1)
+def _columns() -> frozenset[str]:
+    """The ends of the names of columns that are no option's."""
+    from fedshot.record import Cost, Final
+
+    of_run = ("run", "variant", "method", "content", "seed", "device", "result_sha256", *SETTINGS)
+    of_clients = ("skipped", "smallest", "largest", "accuracy_alone", "best_alone", "overlap", "fingerprint")
+    return frozenset((*of_run, *of_clients, *Final.model_fields, *Cost.model_fields))
 
 
 def known_values(condition: Condition, values: Sequence[Any]) -> str:
