@@ -21,8 +21,9 @@ from fedshot.report.comparison import Runs, as_markdown, comparison
 from fedshot.report.gather import Gathered, gather
 from fedshot.report.leaderboard import leaderboard
 from fedshot.report.note import note_in_markdown, read_note, side_by_side
-from fedshot.report.standing import standing_sheet, standings
+from fedshot.report.standing import standings
 from fedshot.report.standing_picture import standing_picture
+from fedshot.report.standing_sheet import standing_sheet
 from fedshot.study import sheet
 from fedshot.study.statistics import percent, summarise
 

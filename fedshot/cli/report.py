@@ -103,8 +103,9 @@ def _stand(found: "Gathered", method: str, markdown: bool, figures: Path | None)
     """Prints the table, and draws it where figures go; how many figures that makes."""
     from rich.console import Console
 
-    from fedshot.report.standing import standing_sheet, standings
+    from fedshot.report.standing import standings
     from fedshot.report.standing_picture import standing_picture
+    from fedshot.report.standing_sheet import standing_sheet
     from fedshot.store import write_atomic
     from fedshot.study.sheet import as_markdown, as_table
 

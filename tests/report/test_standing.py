@@ -8,8 +8,9 @@ import pytest
 
 from fedshot.errors import UserError
 from fedshot.record import Record
-from fedshot.report.standing import standing_sheet, standings
+from fedshot.report.standing import standings
 from fedshot.report.standing_picture import standing_picture
+from fedshot.report.standing_sheet import standing_sheet
 
 Make = Callable[..., list[Record]]
 OWN = {"fusion": "routed"}
