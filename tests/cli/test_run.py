@@ -533,3 +533,14 @@ def test_an_interrupt_keeps_what_is_finished_and_leaves_no_process(tmp_path: Pat
         time.sleep(0.05)
     else:
         raise AssertionError("a worker outlived the program")
+
+
+def test_rules_of_two_files_of_one_name_are_kept_side_by_side(call: Callable, small: list[str]) -> None:
+    assert call("run", "fafi", *small, "--out", "run").status == 0
+    text = (Path(__file__).parents[2] / "examples" / "confident_vote.py").read_text()
+    for folder in "ab":
+        Path(folder).mkdir()
+        Path(folder, "vote.py").write_text(f"{text}\n# {folder}\n")
+    kept = call("fuse", "run", "-f", "a/vote.py", "-f", "b/vote.py", "--out", "rules")
+    assert kept.status == 0 and "not possible" not in kept.out + kept.err
+    assert sorted(place.name for place in Path("rules").iterdir()) == ["a-vote.py", "b-vote.py"]
