@@ -13,20 +13,30 @@ from fedshot.record import Record, read_record
 from fedshot.screen import Mode
 from fedshot.server import lacking_section, receive
 from fedshot.setting import Setting, prepare
-from fedshot.sharing import Sharer, family_of, of_clients
+from fedshot.sharing import Sharer, family_of, of_clients, with_public
 from fedshot.store import RunFolder, read_spec
 
 
-def keep_rule(run: RunFolder, rule: str, out: Path, data_root: Path | None = None, device: str = "cpu") -> Record:
+def keep_rule(
+    run: RunFolder,
+    rule: str,
+    out: Path,
+    data_root: Path | None = None,
+    device: str = "cpu",
+    public: str | None = None,
+) -> Record:
     """The record of a rule on the clients of a run that has ended; `out` becomes the folder of a run of that rule.
 
     It is the record that a run with this rule would have given. Snapshots are gone when a run has ended, so that the
     new one has its last evaluation point alone. A folder that holds this run already is left as it is.
+
+    Args:
+        public: another data set, for a rule that asks for public images where the run has none.
     """
     known = read_record(run.record)
     if known is None:
         raise UserError(f"{run.path} has no record: end that run first, by its own command")
-    setting, target = _with_rule(run, rule, data_root, device), RunFolder(out)
+    setting, target = _with_rule(run, rule, data_root, device, public), RunFolder(out)
     target.check(setting.spec)
     if earlier := read_record(target.record):
         return earlier
@@ -53,16 +63,16 @@ def _whole_or_nothing(folder: Path) -> Iterator[None]:
         raise
 
 
-def _with_rule(run: RunFolder, rule: str, data_root: Path | None, device: str) -> Setting:
+def _with_rule(run: RunFolder, rule: str, data_root: Path | None, device: str, public: str | None) -> Setting:
     """The setting of the same clients with another rule."""
     spec = read_spec(run.spec)
-    asked = of_clients(spec).model_copy(update={"fusion": rule, "evaluate_at": (spec.epochs,)})
+    asked = with_public(of_clients(spec), public).model_copy(update={"fusion": rule, "evaluate_at": (spec.epochs,)})
     asked = settled(asked, replacing=True)
     setting = prepare(asked, data_root, device, run.pretrained)
     if family_of(setting.spec) != family_of(asked):  # public images that the rule asks for would be taken from clients
         raise UserError(
-            f"fusion {rule} needs public images, and the run has set none aside: run it again with "
-            f"--public {setting.spec.public}"
+            f"fusion {rule} needs public images, and the run has set none aside: name another data set for them, "
+            f"fedshot fuse --public NAME, or run again with --public {setting.spec.public}"
         )
     setting.fusion.check(setting.initial_model)
     return setting

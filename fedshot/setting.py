@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -102,6 +102,18 @@ class Setting:
     def class_counts(self, number: int) -> list[int]:
         """How many images of each class a client trains on, those that it holds back left out."""
         return self._counts(self._indices(number)[0])
+
+    def on_held_out(self) -> "Setting":
+        """The same with the images that clients hold back in the place of test images: what choices may be made on."""
+        if self.own:
+            raise UserError("what the clients hold back is theirs alone: the server of a real federation has no image")
+        indices = [self._indices(number) for number in range(self.spec.clients)]
+        trained, held_out = (np.concatenate(parts) for parts in zip(*indices, strict=True))
+        unseen = np.setdiff1d(held_out, trained)  # by any client: the recipe `released` gives images to several
+        if len(unseen) == 0:
+            raise UserError("the clients of this run hold nothing back: train with --validation 0.1")
+        images = self.data.train[to_device(torch.from_numpy(unseen), self.device)]
+        return replace(self, data=replace(self.data, test=images))
 
     @cached_property
     def initial_model(self) -> Classifier:

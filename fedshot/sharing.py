@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedshot import __version__
+from fedshot.data.public import share_of
 from fedshot.errors import UserError
 from fedshot.own_rule import options_of_rule
 from fedshot.setting import Setting
@@ -87,6 +88,24 @@ def of_clients(spec: Spec) -> Spec:
         return spec
     files = {name: sha256 for name, sha256 in spec.files.items() if name != of_rule or name == file_of(spec.method)}
     return spec.model_copy(update={"fusion": "logits", "files": files})
+
+
+def with_public(spec: Spec, public: str | None) -> Spec:
+    """The spec of trained clients, with public images for rules that ask for them. It leaves the clients as they are.
+
+    Args:
+        public: another data set; None leaves the spec as it is.
+    """
+    if public is None or public == spec.public:
+        return spec
+    if spec.public is not None:
+        raise UserError(f"the run has public images, {spec.public}: its rules cannot be given others, {public}")
+    if share_of(public) is not None:
+        raise UserError(
+            f"public {public}: the clients of this run have trained on these images; name another data set, or run "
+            f"again with --public {public}"
+        )
+    return spec.model_copy(update={"public": public})
 
 
 def by_family(folders: Iterable[Path]) -> dict[str, list[RunFolder]]:

@@ -36,7 +36,12 @@ class Student(BaseModel):
         """How many times as fast as its teacher it answers."""
         return self.teacher_seconds / self.seconds
 
-    def in_words(self) -> str:
+    def in_words(self, images: str = "test") -> str:
+        """One sentence.
+
+        Args:
+            images: which ones both were asked about.
+        """
         kept = "–" if self.accuracy_kept is None else f"{100 * self.accuracy_kept:.0f} %"
         taught = "one model" if self.teacher_models == 1 else f"{self.teacher_models} models"
         said = f"one model keeps {kept} of the accuracy of {taught}, at {self.speed:.1f} times their speed"
@@ -44,7 +49,7 @@ class Student(BaseModel):
             return said
         return (
             f"{said}; it answers as they do on {100 * self.agreement_taught:.0f} % of what it was taught and on "
-            f"{100 * self.agreement:.0f} % of the test images"
+            f"{100 * self.agreement:.0f} % of the {images} images"
         )
 
 

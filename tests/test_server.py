@@ -13,13 +13,14 @@ import torch
 
 from fedshot.departure import make_upload
 from fedshot.errors import UploadRefused, UserError
+from fedshot.evaluate import score
 from fedshot.experiment import finish_run
 from fedshot.fusion import FUSIONS, make_fusion
 from fedshot.local.work import upload_of
 from fedshot.method import Client
 from fedshot.server import Reception, fuse_again, receive, sent
 from fedshot.setting import Setting, prepare
-from fedshot.spec import Spec
+from fedshot.spec import Spec, make_spec
 from fedshot.store import ClientSummary, RunFolder
 from fedshot.upload import SECTIONS, Upload, parse
 
@@ -217,6 +218,38 @@ def test_a_client_can_be_left_out_after_the_fact(setting: Setting, trained: RunF
         fuse_again(setting, trained, ["features"], without=[3])
     with pytest.raises(UserError, match="no client is left"):
         fuse_again(setting, trained, ["features"], without=[0, 1, 2])
+
+
+def test_rules_can_be_judged_on_what_clients_held_back(setting: Setting, trained: RunFolder) -> None:
+    clients = [setting.client(number) for number in range(setting.spec.clients)]
+    held_back = [client.validation for client in clients if isinstance(client, Client) and client.validation]
+    (row,) = fuse_again(setting.on_held_out(), trained, ["logits"])
+    assert row["images"] == sum(map(len, held_back)) != len(setting.data.test)
+    rule = make_fusion("logits").fuse(receive(setting, trained, ("weights",)).members, setting.task)
+    right = sum(int((score({"": rule}, part, setting.task)[""].argmax(1) == part.labels).sum()) for part in held_back)
+    assert row["accuracy"] == right / row["images"]
+    assert fuse_again(setting, trained, ["logits"])[0]["images"] == len(setting.data.test)
+
+
+def test_held_back_images_that_another_client_trained_on_judge_nothing() -> None:
+    setting = prepare(make_spec(method="fafi", recipe="released", validation=0.3))
+    clients = [client for client in map(setting.client, range(setting.spec.clients)) if isinstance(client, Client)]
+    trained = {image.numpy().tobytes() for client in clients for image in client.train.images}
+    judges = setting.on_held_out().data.test
+    assert 0 < len(judges) < sum(len(client.validation or ()) for client in clients)
+    assert not trained & {image.numpy().tobytes() for image in judges.images}
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({}, "hold nothing back: train with --validation 0.1"),
+        ({"recipe": "own", "validation": 0.2}, "the server of a real federation has no image"),
+    ],
+)
+def test_nothing_held_back_judges_nothing(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        prepare(make_spec(method="fafi", **settings)).on_held_out()
 
 
 def test_who_was_refused_is_told_when_fusing_again(setting: Setting, folder: RunFolder) -> None:

@@ -278,6 +278,20 @@ def test_a_rule_kept_is_the_run_that_it_would_have_been(quick: Quick, finished: 
     assert contents(done.folder.path) == before
 
 
+def test_a_rule_kept_may_have_public_images_that_the_run_had_not(
+    quick: Quick, finished: FinishedRun, tmp_path: Path
+) -> None:
+    rule, other = "distilled:views=1,student.passes=1", "synthetic:images=40,size=8,channels=1"
+    alone = finished(quick("fafi", evaluate_at=()))
+    shared = finished(quick("fafi", evaluate_at=(), public=other, fusion=rule))
+    record = keep_rule(alone.folder, rule, tmp_path / "kept", public=other)
+    assert record.result_sha256 == shared.record.result_sha256 and record.spec == shared.record.spec
+    with pytest.raises(UserError, match=r"the clients of this run have trained on these images"):
+        keep_rule(alone.folder, rule, tmp_path / "share", public="0.1")
+    with pytest.raises(UserError, match=r"its rules cannot be given others, digits"):
+        keep_rule(shared.folder, rule, tmp_path / "other", public="digits")
+
+
 def test_a_rule_kept_misses_who_was_absent_and_screens_as_before(pair: tuple[Path, Spec], tmp_path: Path) -> None:
     first = RunFolder(pair[0])
     setting = prepare(read_spec(first.spec))
@@ -294,7 +308,7 @@ def test_a_rule_kept_misses_who_was_absent_and_screens_as_before(pair: tuple[Pat
     ("rule", "reason"),
     [
         ("typicality", "needs held-out images of every client: add --validation 0.1"),
-        ("distilled", "needs public images, and the run has set none aside: run it again with --public 0.1"),
+        ("distilled", "needs public images, and the run has set none aside: name another data set"),
         ("routed", "which clients of fafi do not send"),
         ("shared_base:shared=9", "9 stages cannot be shared"),
     ],

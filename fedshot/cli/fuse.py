@@ -2,7 +2,7 @@
 
 import json as json_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -12,6 +12,10 @@ from fedshot.options import parse_integers
 
 if TYPE_CHECKING:
     from fedshot.store import RunFolder
+
+Judges = Literal["test", "held-out"]
+
+_ON_HELD_OUT = "rules that read how these look to a client, or how often it is right on them, look a little better here"
 
 
 def fuse(
@@ -27,6 +31,20 @@ def fuse(
     ] = None,
     without: Annotated[
         str | None, typer.Option("--without", help="leave clients out, as 0,3: what if they had not come?")
+    ] = None,
+    on: Annotated[
+        Judges,
+        typer.Option(
+            "--on",
+            help="which images judge: `test`; or `held-out`, those that clients held back by --validation, on which a "
+            "rule and its options may be chosen",
+        ),
+    ] = "test",
+    public: Annotated[
+        str | None,
+        typer.Option(
+            "--public", help="public images for rules that ask for them where the run has none: another data set"
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -44,7 +62,12 @@ def fuse(
 
     - `fedshot fuse runs/RUN -f features:weights=uniform -f class_weighted:power=0.5`
 
+    - `fedshot fuse runs/RUN --on held-out -f routed -f routed:sharpness=1 -f routed:sharpness=2` a choice that no test
+    image decides
+
     - `fedshot fuse runs/RUN -f single` one model in place of all clients of `recommended`, trained at the server
+
+    - `fedshot fuse runs/RUN -f distilled --public cifar100` the same, taught by images of another data set
 
     - `fedshot fuse runs/RUN -f features -f my_rule.py:power=2` a rule of your own, from one file
 
@@ -59,6 +82,8 @@ def fuse(
 
     if out and without:
         raise UserError("--without does not go with --out: a record tells of all clients of its run")
+    if out and on != "test":
+        raise UserError(f"--on {on} does not go with --out: a record tells of test images")
     absent = parse_integers(without, "--without") if without else []
     for text in fusion or []:
         make_fusion(text)  # a misspelt rule is told before anything is loaded
@@ -68,11 +93,14 @@ def fuse(
     asked, at = fusion or [], s.device_of(device).partition(",")[0]
     lost = f"rules that are done are kept in {out}" if out else "nothing was kept: --out keeps each rule that is done"
     with Progressing([str(run)], json, lost) as watch, heard_by(watch.server):
-        rows = _kept(folder, asked, out, data_root, at) if out else _rows(folder, asked, absent, data_root, at)
+        if out:
+            rows = _kept(folder, asked, out, data_root, at, public)
+        else:
+            rows = _rows(folder, asked, absent, data_root, at, public, on)
     if json:
         typer.echo(json_module.dumps(rows, indent=1))
     else:
-        _table(rows)
+        _table(rows, on)
         if not asked:
             left = ", ".join(name for name in FUSIONS if name not in without_training())
             typer.echo(f"not tried, since they train a model: {left}; name one with -f")
@@ -83,22 +111,31 @@ def fuse(
 
 
 def _rows(
-    folder: "RunFolder", asked: list[str], absent: list[int], data_root: Path | None, device: str
+    folder: "RunFolder",
+    asked: list[str],
+    absent: list[int],
+    data_root: Path | None,
+    device: str,
+    public: str | None,
+    on: Judges,
 ) -> list[dict[str, Any]]:
     """What rules give on the uploads of a run, and nothing is kept."""
     from fedshot.local.work import one_thread
     from fedshot.server import fuse_again
     from fedshot.setting import prepare
-    from fedshot.sharing import of_clients
+    from fedshot.sharing import of_clients, with_public
     from fedshot.store import read_spec
 
-    setting = prepare(of_clients(read_spec(folder.spec)), data_root, device, folder.pretrained)
+    spec = with_public(of_clients(read_spec(folder.spec)), public)
+    setting = prepare(spec, data_root, device, folder.pretrained)
+    if on == "held-out":
+        setting = setting.on_held_out()
     with one_thread(setting.device):
         return fuse_again(setting, folder, asked, absent)
 
 
 def _kept(
-    folder: "RunFolder", asked: list[str], out: Path, data_root: Path | None, device: str
+    folder: "RunFolder", asked: list[str], out: Path, data_root: Path | None, device: str, public: str | None
 ) -> list[dict[str, Any]]:
     """The same from the records of runs that are kept, a folder for each rule."""
     from fedshot.another_rule import keep_rule
@@ -109,7 +146,7 @@ def _kept(
     for text, name in folder_names(asked or without_training()).items():
         place = out / name
         try:
-            record = keep_rule(folder, text, place, data_root, device)
+            record = keep_rule(folder, text, place, data_root, device, public)
         except UserError as error:
             rows.append({"fusion": text, "error": str(error)})
             continue
@@ -117,6 +154,7 @@ def _kept(
             {
                 **record.final.model_dump(mode="json"),
                 "fusion": text,
+                "images": sum(map(sum, record.final.confusion)),
                 "upload_bytes": record.cost.upload_bytes,
                 "models_kept": record.cost.models_kept,
                 "clients": [client.id for client in record.clients if not client.skipped],
@@ -128,7 +166,7 @@ def _kept(
     return sorted(rows, key=lambda row: -row.get("accuracy", -1.0))
 
 
-def _table(rows: list[dict[str, Any]]) -> None:
+def _table(rows: list[dict[str, Any]], on: Judges) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -151,15 +189,17 @@ def _table(rows: list[dict[str, Any]]) -> None:
         )
     if usable:
         console.print(table)
-        if len(usable) > 1:
-            console.print("sorted by test accuracy; a choice among rules belongs on validation images", style="dim")
+        if on == "held-out":
+            console.print(f"on {usable[0]['images']:,} images that clients held back; {_ON_HELD_OUT}", style="dim")
+        elif len(usable) > 1:
+            console.print("sorted by test accuracy; choose among rules by --on held-out, not by this", style="dim")
     if not all(row["inductive"] for row in usable):
         console.print("* transductive: reads statistics of the test images", style="dim")
     for number, reason in (usable[0]["left_out"] if usable else {}).items():
         console.print(f"without client {number}: {reason}", style="dim", markup=False)
     for row in usable:
         if "student" in row:
-            told = Student.model_validate(row["student"]).in_words()
+            told = Student.model_validate(row["student"]).in_words(on)
             console.print(f"{row['fusion']}: {told}", style="dim", markup=False)
     for row in rows:
         if "error" in row:

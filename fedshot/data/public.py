@@ -35,7 +35,7 @@ def open_public(asked: str, data_name: str, load: Callable[[str], Dataset], seed
         data_name: the data set of the clients.
         load: a data set by name.
     """
-    data, share = load(data_name), _share(asked)
+    data, share = load(data_name), share_of(asked)
     if share is not None:
         labels = data.train.labels.cpu().numpy()
         _, taken = hold_out(np.arange(len(labels)), share, stream_seed(seed, "public"), 0, labels)
@@ -63,7 +63,7 @@ def _whole(name: str) -> str:
     return name if name.startswith("folder") else name.partition(":")[0]
 
 
-def _share(asked: str) -> float | None:
+def share_of(asked: str) -> float | None:
     """The share that is meant; None for the name of a data set."""
     try:
         share = float(asked)

@@ -157,8 +157,8 @@ def _images(kind: Images, count: int, members: Sequence[Member], task: Task) -> 
         return images_from_statistics(count, members, task).to(device)
     if task.public is None:
         raise UserError(
-            "images=public needs public images, and this run has none: run again with --public 0.1, or "
-            "distil on images=procedural or images=statistics"
+            "images=public needs public images, and this run has none: name another data set, fedshot fuse --public "
+            "NAME, run again with --public 0.1, or distil on images=procedural or images=statistics"
         )
     return task.public.data.images
 

@@ -14,7 +14,7 @@ from fedshot.local.telemetry import Row
 from fedshot.local.train import Bench, steps
 from fedshot.method import Client, Views
 from fedshot.models import Classifier
-from fedshot.options import AboveZero
+from fedshot.options import AboveZero, NotNegative
 from fedshot.spec import Positive, make_spec
 from fedshot.task import Task
 from fedshot.telling import tell
@@ -24,13 +24,15 @@ from fedshot.telling import tell
 class ServerTraining:
     """How long and how fast the server trains; SGD with momentum 0.9, float32 on a CPU and bf16 on a GPU.
 
-    `passes` over its images, in batches of `batch`, at the learning rate `rate`, which falls to 0 by a cosine if asked.
+    `passes` over its images, in batches of `batch`, at the learning rate `rate`, which falls to 0 by a cosine if asked;
+    `decay` of the weights.
     """
 
     passes: Positive = 20
     rate: AboveZero = 0.05
     batch: Annotated[int, Field(ge=2)] = 64
     cosine: bool = False
+    decay: NotNegative = 0.0
 
 
 def trained_at_server(
@@ -48,6 +50,7 @@ def trained_at_server(
         lr=how.rate,
         batch_size=how.batch,
         schedule="cosine" if how.cosine else "constant",
+        weight_decay=how.decay,
         seed=task.seed,
         precision="bf16" if device.type == "cuda" else "fp32",
     )

@@ -277,6 +277,26 @@ def test_who_waits_for_the_server_is_told_where_it_stands(
     assert call("fuse", str(run_folder), "-f", student, "--json").err == ""
 
 
+def test_a_choice_can_be_made_on_what_clients_held_back(call: Callable, run_folder: Path) -> None:
+    held_back = sum(
+        row["validation_samples"] for row in json.loads((run_folder / "record.json").read_text())["clients"]
+    )
+    rules = ("-f", "features", "-f", "logits")
+    assert {row["images"] for row in call("fuse", str(run_folder), *rules, "--on", "held-out", "--json").json} == {
+        held_back
+    }
+    table = call("fuse", str(run_folder), *rules, "--on", "held-out").out
+    assert f"on {held_back} images that clients held back" in table and "test" not in table
+    assert "choose among rules by --on held-out" in call("fuse", str(run_folder), *rules).out
+    student = "distilled:views=1,student.passes=1"
+    told = call(
+        "fuse", str(run_folder), "-f", student, "--public", "synthetic:images=40,size=8,channels=1", "--on", "held-out"
+    )
+    assert "% of the held-out images" in " ".join(told.out.split())
+    refused = call("fuse", str(run_folder), "--on", "held-out", "--out", "o")
+    assert refused.status == 2 and "a record tells of test images" in refused.err
+
+
 @pytest.mark.parametrize(
     ("kept", "told"), [([], "nothing was kept: --out keeps"), (["--out", "o"], "rules that are done are kept in o")]
 )
