@@ -1,10 +1,13 @@
 """Records where they are kept: in the folders of runs, or in a collection.
 
 A collection is one file, a record on each line: small enough for a repository, whole enough to make every table again.
-A line holds all of a run's record.json. Uploads and telemetry do not travel.
+A line holds all of a run's record.json. Uploads and telemetry do not travel. Lines say nearly the same, and
+NAME.jsonl.gz takes a seventh of the room.
 """
 
+import gzip
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +20,8 @@ from fedshot.errors import UserError
 if TYPE_CHECKING:
     from fedshot.record import Record
 
-SUFFIX = ".jsonl"
+_PACKED = ".jsonl.gz"
+_SUFFIXES = (".jsonl", _PACKED)
 
 Sources = Iterator[tuple[Path, Callable[[], "Record"]]]  # where a record lies, and how to read it
 
@@ -45,7 +49,7 @@ def records_at(path: Path) -> Sources:
         raise UserError(
             f"{path} does not exist: give the folder of a run, of a comparison or of a study, or kept records"
         )
-    if path.is_file() and path.suffix == SUFFIX:
+    if path.is_file() and _is_collection(path):
         yield from collected(path)
         return
     for file in [path] if path.is_file() else sorted(path.rglob("record.json")):
@@ -54,7 +58,11 @@ def records_at(path: Path) -> Sources:
 
 def a_collection_in(path: Path) -> Path | None:
     """A collection of records that lies in a folder, where somebody may have meant those."""
-    return min(path.glob(f"*{SUFFIX}"), default=None) if path.is_dir() else None
+    return min(filter(_is_collection, path.iterdir()), default=None) if path.is_dir() else None
+
+
+def _is_collection(path: Path) -> bool:
+    return path.name.endswith(_SUFFIXES)
 
 
 def read_record(file: Path) -> "Record":
@@ -79,8 +87,10 @@ def read_record(file: Path) -> "Record":
 def collected(path: Path) -> Sources:
     """Each record of a collection; its place is FILE:LINE."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        content = path.read_bytes()
+        packed = content and path.name.endswith(_PACKED)
+        text = (gzip.decompress(content) if packed else content).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read as a collection of records: {error}") from None
     lines = text.removesuffix("\n").split("\n") if text else []  # a string may hold other line ends
     for number, line in enumerate(lines, start=1):
@@ -106,12 +116,13 @@ def keep(path: Path, records: Iterable["Record"]) -> Kept:
     """
     from fedshot.store import write_atomic
 
-    if path.suffix != SUFFIX:
-        raise UserError(f"{path}: a collection of records is a file NAME{SUFFIX}")
+    if not _is_collection(path):
+        raise UserError(f"{path}: a collection of records is a file NAME{' or NAME'.join(_SUFFIXES)}")
     old = {record.spec.sha256: record for record in read_collection(path).values()} if path.exists() else {}
     every = {**old, **{record.spec.sha256: record for record in records}}
     lines = [_line(record) for record in sorted(every.values(), key=_order)]
-    write_atomic(path, "".join(f"{line}\n" for line in lines).encode())
+    content = "".join(f"{line}\n" for line in lines).encode()
+    write_atomic(path, gzip.compress(content, mtime=0) if path.name.endswith(_PACKED) else content)
     new = len(every) - len(old)
     before = len(set(lines) & {_line(record) for record in old.values()})
     return Kept(new, len(every) - new - before, before)

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 def report(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR|RUN|FILE.jsonl…", help="folders of runs, comparisons or studies, or kept records"),
+        typer.Argument(
+            metavar="DIR|RUN|FILE.jsonl[.gz]…", help="folders of runs, comparisons or studies, or kept records"
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="the HTML file (default: report.html in the folder)")
@@ -41,7 +43,9 @@ def report(
     records: Annotated[
         Path | None,
         typer.Option(
-            "--records", metavar="FILE.jsonl", help="keep the records in this file, a line each; a page only with --out"
+            "--records",
+            metavar="FILE.jsonl[.gz]",
+            help="keep the records in this file, a line each; a page only with --out",
         ),
     ] = None,
     figures: Annotated[
@@ -63,9 +67,9 @@ def report(
 
     - `fedshot report runs/compare --figures paper --format pdf,svg`
 
-    - `fedshot report runs/cifar --records results/cifar.jsonl` adds what is new, replaces a run of the same spec
+    - `fedshot report runs/cifar --records results/cifar.jsonl.gz` adds what is new, replaces a run of the same spec
 
-    - `fedshot report results/cifar.jsonl --where "alpha<=0.1" --markdown` tables from kept records
+    - `fedshot report results/cifar.jsonl.gz --where "alpha<=0.1" --markdown` tables from kept records
 
     - `fedshot report runs/map --standing mine.py --figures paper` is mine.py ahead, where, and of what?
     """

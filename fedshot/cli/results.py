@@ -21,7 +21,10 @@ _FIGURES = ("final.accuracy", "final.worst_class_accuracy", "clients.upload_byte
 
 def results(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="a folder of runs, studies or comparisons, or kept records (.jsonl)")
+        Path,
+        typer.Argument(
+            metavar="PATH", help="a folder of runs, studies or comparisons, or kept records (.jsonl, .jsonl.gz)"
+        ),
     ],
     where: Annotated[
         list[str] | None,
@@ -64,7 +67,7 @@ def results(
 
     - `fedshot results runs/skew --ranks --figure ranks.pdf`
 
-    - `fedshot results results/map-digits.jsonl --against fafi` kept records in place of folders
+    - `fedshot results results/map-digits.jsonl.gz --against fafi` kept records in place of folders
     """
     from fedshot.study.results import load_results
 

@@ -1,5 +1,6 @@
 """Records kept in one file: lossless, in a stable order, added to without touching the rest."""
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -48,8 +49,25 @@ def test_what_is_kept_reads_back_equal_in_an_order_that_does_not_depend_on_when_
     assert all(record in records for record in kept)
 
 
-def test_a_file_with_nothing_in_it_is_a_collection_of_nothing(read_back: Callable, tmp_path: Path) -> None:
-    file = tmp_path / "kept.jsonl"
+def test_packed_lines_are_the_same_lines(read_back: Callable, tmp_path: Path) -> None:
+    plain, packed = tmp_path / "kept.jsonl", tmp_path / "kept.jsonl.gz"
+    keep(packed, [read_back("fafi", 1)])
+    assert keep(packed, [read_back("etf", 1)]) == Kept(new=1, replaced=0, before=1)
+    keep(plain, [read_back("fafi", 1), read_back("etf", 1)])
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
+    assert list(read_collection(packed).values()) == list(read_collection(plain).values())
+    assert list(gather([packed]).records) == [Path(f"{packed}:1"), Path(f"{packed}:2")]
+    again = tmp_path / "again.jsonl.gz"
+    keep(again, read_collection(plain).values())
+    assert again.read_bytes() == packed.read_bytes(), "what it holds decides the file, not when it was written"
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(UserError, match=r"kept.jsonl.gz cannot be read as a collection of records"):
+        read_collection(packed)
+
+
+@pytest.mark.parametrize("name", ["kept.jsonl", "kept.jsonl.gz"])
+def test_a_file_with_nothing_in_it_is_a_collection_of_nothing(name: str, read_back: Callable, tmp_path: Path) -> None:
+    file = tmp_path / name
     file.touch()
     assert read_collection(file) == {}
     assert keep(file, [read_back("fafi", 1)]) == Kept(new=1, replaced=0, before=0)
