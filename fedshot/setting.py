@@ -26,7 +26,7 @@ from fedshot.models import ENCODERS, Classifier, default_encoder
 from fedshot.models.copies import copy_of
 from fedshot.options import options_of, resolve
 from fedshot.own_rule import check_heard, settled
-from fedshot.partition import Partition, hold_out
+from fedshot.partition import Partition, hold_out, in_proportion
 from fedshot.partition.own import OWN
 from fedshot.pretrained import Pretrained, open_pretrained
 from fedshot.privacy.check import check_objective, check_privacy
@@ -104,11 +104,15 @@ class Setting:
         return self._counts(self._indices(number)[0])
 
     def on_held_out(self) -> "Setting":
-        """The same with the images that clients hold back in the place of test images: what choices may be made on."""
+        """The same with images that clients hold back in the place of test images: what choices may be made on.
+
+        Every client is judged by the same share of its images, as test images would.
+        """
         if self.own:
             raise UserError("what the clients hold back is theirs alone: the server of a real federation has no image")
-        indices = [self._indices(number) for number in range(self.spec.clients)]
-        trained, held_out = (np.concatenate(parts) for parts in zip(*indices, strict=True))
+        parts = [self._indices(number) for number in range(self.spec.clients)]
+        held_out = np.concatenate(in_proportion(parts, self.spec.seed, self._labels))
+        trained = np.concatenate([train for train, _ in parts])
         unseen = np.setdiff1d(held_out, trained)  # by any client: the recipe `released` gives images to several
         if len(unseen) == 0:
             raise UserError("the clients of this run hold nothing back: train with --validation 0.1")

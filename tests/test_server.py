@@ -4,6 +4,7 @@ import copy
 import pickle
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,17 @@ def test_rules_can_be_judged_on_what_clients_held_back(setting: Setting, trained
     right = sum(int((score({"": rule}, part, setting.task)[""].argmax(1) == part.labels).sum()) for part in held_back)
     assert row["accuracy"] == right / row["images"]
     assert fuse_again(setting, trained, ["logits"])[0]["images"] == len(setting.data.test)
+
+
+def test_every_client_is_judged_by_the_same_share_of_its_images() -> None:
+    setting = prepare(make_spec(method="fafi", validation=0.5, validation_most=20))
+    judges = setting.on_held_out().data.test
+    of_image = {image.numpy().tobytes(): number for number, image in enumerate(setting.data.train.images)}
+    owner = {index: client for client, own in enumerate(setting.partition.indices) for index in own.tolist()}
+    judged = Counter(owner[of_image[image.numpy().tobytes()]] for image in judges.images)
+    sizes = [len(own) for own in setting.partition.indices]
+    assert max(sizes) > 2 * min(sizes) and judged[sizes.index(max(sizes))] == 20
+    assert [judged[client] for client in range(5)] == [pytest.approx(20.5 / max(sizes) * n, abs=0.5) for n in sizes]
 
 
 def test_held_back_images_that_another_client_trained_on_judge_nothing() -> None:

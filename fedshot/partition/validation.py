@@ -1,5 +1,7 @@
 """A validation part of a client's own data, for every choice that must not look at the test set."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fedshot.errors import UserError
@@ -38,6 +40,32 @@ def hold_out(
     picked = [random.permutation(stratum)[:quota] for stratum, quota in zip(strata, quotas, strict=True)]
     validation = np.sort(np.concatenate([samples[:0], *picked]))
     return np.setdiff1d(samples, validation, assume_unique=True), validation
+
+
+def in_proportion(parts: Sequence[tuple[Indices, Indices]], seed: int, labels: Indices) -> list[Indices]:
+    """Of what clients hold back as much as makes the same share of every client's samples, (M_k,) each.
+
+    A bound on what each holds back gives small clients a large share; a figure on all of it would be theirs.
+
+    Args:
+        parts: train and validation samples of each client.
+        labels: of the whole data set, (N,); classes are thinned alike.
+
+    >>> parts = [hold_out(np.arange(100), 0.1, 1, 0), hold_out(np.arange(100, 140), 0.5, 1, 1)]
+    >>> [len(kept) for kept in in_proportion(parts, 1, np.zeros(140))]
+    [10, 4]
+    """
+    held = [(len(train) + len(validation), validation) for train, validation in parts]
+    # half a sample more: that much is lost where a share of few samples is rounded, which thins nobody
+    least = min(((len(validation) + 0.5) / samples for samples, validation in held if len(validation)), default=0.0)
+    thinned = list[Indices]()
+    for client, (samples, validation) in enumerate(held):
+        wanted = round(least * samples)
+        if wanted < len(validation):
+            share, draws = wanted / len(validation), stream_seed(seed, "judges")
+            validation = hold_out(validation, share, draws, client, labels)[1]
+        thinned.append(validation)
+    return thinned
 
 
 def share_within(share: float, samples: int, most: int | None) -> float:
