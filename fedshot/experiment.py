@@ -13,12 +13,13 @@ from torch import Tensor
 from fedshot.client_records import NOBODY, client_records, partition_told, peak_memory_of, spent_of
 from fedshot.engines.here import train_jobs
 from fedshot.engines.job import Job, Watch, too_large
-from fedshot.evaluate import Metrics, evaluate_with_members
+from fedshot.evaluate import Metrics, evaluate, evaluate_with_members
 from fedshot.execution import HERE, Execution
+from fedshot.fusion import Predictor
 from fedshot.local.work import forget_peak_memory, one_thread
 from fedshot.privacy.counts import known_to_the_lab
 from fedshot.privacy.record import privacy_of
-from fedshot.record import Cost, Final, Point, Record, commit, read_record, versions
+from fedshot.record import Cost, Final, HeldOut, Point, Record, commit, read_record, versions
 from fedshot.screen import Mode, screened
 from fedshot.server import fuse_and_score, receive
 from fedshot.setting import Setting, prepare
@@ -195,6 +196,7 @@ def finish_run(setting: Setting, folder: RunFolder, absent: Mapping[int, str] = 
         predictor = setting.fusion.fuse(received.members, setting.task)
         known = known_to_the_lab(received.members, setting.class_counts)
         final, alone = evaluate_with_members(predictor, known, setting.data.test, setting.task)
+        held_out = judged(predictor, setting)
         student = student_of(predictor, final.accuracy, alone.teacher_accuracy, setting.data.test, setting.task)
         curve.append(point(spec.epochs, final))
     folder.gather_telemetry(spec.clients)
@@ -213,6 +215,7 @@ def finish_run(setting: Setting, folder: RunFolder, absent: Mapping[int, str] = 
             oracle_routing=alone.oracle_routing,
             personalised_accuracy=alone.personalised_accuracy,
         ),
+        held_out=held_out,
         student=student,
         privacy=privacy_of(spec, setting.fusion, received.members, spent_of(setting, folder)),
         screening=screening,
@@ -235,6 +238,15 @@ def finish_run(setting: Setting, folder: RunFolder, absent: Mapping[int, str] = 
     write_atomic(folder.record, record.model_dump_json(indent=1).encode())
     folder.drop_snapshots()
     return record
+
+
+def judged(predictor: Predictor, setting: Setting) -> HeldOut | None:
+    """A predictor on the images that clients hold back; None where there are none."""
+    if setting.held_out is None:
+        return None
+    found = evaluate({"": predictor}, setting.held_out, setting.task)[""]
+    figures = found.model_dump(include=set(HeldOut.model_fields))
+    return HeldOut(images=len(setting.held_out), **figures)
 
 
 def severe_findings(record: Record, folder: RunFolder) -> tuple[str, ...]:

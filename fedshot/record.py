@@ -58,6 +58,15 @@ class Final(Metrics):
     personalised_accuracy: float | None = None  # mean over clients
 
 
+class HeldOut(Frozen):
+    """The last evaluation point on images that clients hold back: what a choice may be made by."""
+
+    images: int  # of every client the same share
+    accuracy: float
+    balanced_accuracy: float
+    nll: float
+
+
 class Cost(Frozen):
     """What the run cost. Seconds and memory are measured; they differ from run to run."""
 
@@ -80,6 +89,7 @@ class Record(Frozen):
     clients: tuple[ClientRecord, ...]
     curve: tuple[Point, ...]
     final: Final
+    held_out: HeldOut | None = None  # where clients hold images back; not part of the hash
     student: Student | None = None  # where one model was taught by an ensemble; not part of the hash
     privacy: RunPrivacy | None = None  # where something was withheld or noised; not part of the hash
     screening: Screening | None = None  # where uploads were screened; not part of the hash

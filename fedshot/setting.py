@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedshot.data.dataset import Dataset, content_sha256
+from fedshot.data.dataset import Dataset, Labelled, content_sha256
 from fedshot.data.public import NO_PUBLIC
 from fedshot.errors import UserError, unknown
 from fedshot.fusion import FUSIONS, Fusion, make_fusion
@@ -104,20 +104,26 @@ class Setting:
         return self._counts(self._indices(number)[0])
 
     def on_held_out(self) -> "Setting":
-        """The same with images that clients hold back in the place of test images: what choices may be made on.
-
-        Every client is judged by the same share of its images, as test images would.
-        """
+        """The same with the images that clients hold back in the place of test images."""
         if self.own:
             raise UserError("what the clients hold back is theirs alone: the server of a real federation has no image")
+        if self.held_out is None:
+            raise UserError("the clients of this run hold nothing back: train with --validation 0.1")
+        return replace(self, data=replace(self.data, test=self.held_out))
+
+    @cached_property
+    def held_out(self) -> Labelled | None:
+        """Images that clients hold back, of every client the same share of what it has; None where there are none.
+
+        They are spread as test images are, and no client trains on them: what choices may be made on.
+        """
+        if self.own or not self.spec.validation:
+            return None
         parts = [self._indices(number) for number in range(self.spec.clients)]
         held_out = np.concatenate(in_proportion(parts, self.spec.seed, self._labels))
         trained = np.concatenate([train for train, _ in parts])
-        unseen = np.setdiff1d(held_out, trained)  # by any client: the recipe `released` gives images to several
-        if len(unseen) == 0:
-            raise UserError("the clients of this run hold nothing back: train with --validation 0.1")
-        images = self.data.train[to_device(torch.from_numpy(unseen), self.device)]
-        return replace(self, data=replace(self.data, test=images))
+        unseen = np.setdiff1d(held_out, trained)  # the recipe `released` gives images to several
+        return self.data.train[to_device(torch.from_numpy(unseen), self.device)] if len(unseen) else None
 
     @cached_property
     def initial_model(self) -> Classifier:

@@ -15,7 +15,7 @@ import torch
 from fedshot.departure import make_upload
 from fedshot.errors import UploadRefused, UserError
 from fedshot.evaluate import score
-from fedshot.experiment import finish_run
+from fedshot.experiment import finish_run, judged
 from fedshot.fusion import FUSIONS, make_fusion
 from fedshot.local.work import upload_of
 from fedshot.method import Client
@@ -229,6 +229,9 @@ def test_rules_can_be_judged_on_what_clients_held_back(setting: Setting, trained
     rule = make_fusion("logits").fuse(receive(setting, trained, ("weights",)).members, setting.task)
     right = sum(int((score({"": rule}, part, setting.task)[""].argmax(1) == part.labels).sum()) for part in held_back)
     assert row["accuracy"] == right / row["images"]
+    held_out = judged(rule, setting)
+    assert held_out is not None and (held_out.accuracy, held_out.images) == (row["accuracy"], row["images"])
+    assert held_out.nll == pytest.approx(row["nll"])
     assert fuse_again(setting, trained, ["logits"])[0]["images"] == len(setting.data.test)
 
 
@@ -260,8 +263,10 @@ def test_held_back_images_that_another_client_trained_on_judge_nothing() -> None
     ],
 )
 def test_nothing_held_back_judges_nothing(settings: dict[str, Any], reason: str) -> None:
+    setting = prepare(make_spec(method="fafi", **settings))
+    assert setting.held_out is None
     with pytest.raises(UserError, match=reason):
-        prepare(make_spec(method="fafi", **settings)).on_held_out()
+        setting.on_held_out()
 
 
 def test_who_was_refused_is_told_when_fusing_again(setting: Setting, folder: RunFolder) -> None:

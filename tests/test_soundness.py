@@ -14,7 +14,7 @@ import fedshot.local.forward as forward
 import fedshot.local.step as step
 from fedshot.data.dataset import Dataset, Labelled
 from fedshot.errors import UserError
-from fedshot.experiment import run
+from fedshot.experiment import finish_run, run
 from fedshot.fusion import average
 from fedshot.local.optimise import make_optimiser
 from fedshot.local.train import train
@@ -325,6 +325,18 @@ def test_06_validation_images_are_the_clients_own_and_not_trained_on(quick: Quic
         together = torch.cat([client.train.images, client.validation.images]).flatten(1).tolist()
         assert sorted(mine) == sorted(together)
         assert sum(client.class_counts) == len(client.train)
+
+
+def test_06_what_is_chosen_by_was_neither_trained_nor_tested_on(quick: Quick, tmp_path: Path) -> None:
+    spec = quick("fafi", validation=0.25, epochs=1, evaluate_at=())
+    setting, record = prepare(spec), run(spec, tmp_path / "run")
+    assert setting.held_out is not None and record.held_out is not None
+    used = [part for k in range(3) for part in (ready(setting, k).train.images, setting.data.test.images)]
+    seen = {image.numpy().tobytes() for images in used for image in images}
+    assert not seen & {image.numpy().tobytes() for image in setting.held_out.images}
+    data = replace(setting.data, test=setting.data.test[torch.arange(5)])  # of other test images it knows nothing
+    others = finish_run(replace(setting, data=data), RunFolder(tmp_path / "run"))
+    assert others.final != record.final and others.held_out == record.held_out
 
 
 # 7. Momentum lives as long as the client; schedules run over the whole run; weight decay that is asked for is applied.

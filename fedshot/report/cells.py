@@ -1,10 +1,10 @@
 """The cells of a page's tables: what is read, and what it is sorted by."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedshot.report.comparison import Row, difference_in_words, personalised_in_words
+from fedshot.report.comparison import Row, difference_in_words, share_in_words
 from fedshot.report.wording import bytes_in_words, number_of, seconds_in_words
 from fedshot.study.statistics import percent
 
@@ -20,8 +20,8 @@ class Cell:
     value: float | str
 
 
-def comparison_cells(row: Row) -> dict[str, Cell]:
-    """The columns of the comparison, by name."""
+def comparison_cells(row: Row, known: Collection[str]) -> dict[str, Cell]:
+    """The columns of the comparison, by name; of figures that not every record has, those that are known."""
     shares = {
         "balanced": row.balanced,
         "worst class": row.worst_class,
@@ -34,7 +34,11 @@ def comparison_cells(row: Row) -> dict[str, Cell]:
         "difference": Cell(difference_in_words(row), mean),
         "seeds": Cell(number_of(len(row.seeds), "seed"), len(row.seeds)),
         **{name: Cell(f"{100 * share.mean:.1f}", share.mean) for name, share in shares.items()},
-        "personalised": Cell(personalised_in_words(row), row.personalised.mean if row.personalised else -1.0),
+        **{
+            name: Cell(share_in_words(share), share.mean if share else -1.0)
+            for name, share in {"held out": row.held_out, "personalised": row.personalised}.items()
+            if name in known
+        },
         "phases": Cell(str(row.phases), row.phases),
         "rule": Cell("inductive" if row.inductive else "transductive", "i" if row.inductive else "t"),
     }

@@ -37,6 +37,7 @@ class Row:
     calibration_error: Summary
     oracle_routing: Summary
     personalised: Summary | None  # None for records that do not tell
+    held_out: Summary | None  # the accuracy on what clients hold back; None where that is nothing
     difference: Paired | None  # to the accuracy of the first method; None for the first method itself
     upload_bytes: float  # mean over the clients that sent one
     client_seconds: float  # of all clients together, mean over seeds
@@ -108,7 +109,8 @@ def _row(label: str, records: Sequence["Record"], reference: Sequence["Record"] 
         worst_class=summarise([record.final.worst_class_accuracy for record in records]),
         calibration_error=summarise([record.final.calibration_error for record in records]),
         oracle_routing=summarise([record.final.oracle_routing for record in records]),
-        personalised=summarise(personal) if (personal := _personalised(records)) else None,
+        personalised=_of_some([record.final.personalised_accuracy for record in records]),
+        held_out=_of_some([record.held_out.accuracy if record.held_out else None for record in records]),
         difference=None if reference is None else accuracy_difference(records, reference),
         upload_bytes=sum(sizes) / max(len(sizes), 1),
         client_seconds=summarise([record.cost.client_seconds for record in records]).mean,
@@ -121,8 +123,10 @@ def _row(label: str, records: Sequence["Record"], reference: Sequence["Record"] 
     )
 
 
-def _personalised(records: Sequence["Record"]) -> list[float]:
-    return [r.final.personalised_accuracy for r in records if r.final.personalised_accuracy is not None]
+def _of_some(values: Sequence[float | None]) -> Summary | None:
+    """Of the records that tell; None if none does."""
+    told = [value for value in values if value is not None]
+    return summarise(told) if told else None
 
 
 def accuracy_difference(records: Sequence["Record"], reference: Sequence["Record"]) -> Paired:
@@ -139,9 +143,9 @@ def difference_in_words(row: Row) -> str:
     return "reference" if row.difference is None else points(row.difference)
 
 
-def personalised_in_words(row: Row) -> str:
-    """The mean accuracy of the clients' own models on the classes that they hold, in percent."""
-    return ABSENT if row.personalised is None else f"{100 * row.personalised.mean:.1f}"
+def share_in_words(share: Summary | None) -> str:
+    """A mean that not every record tells, in percent."""
+    return ABSENT if share is None else f"{100 * share.mean:.1f}"
 
 
 _COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -155,9 +159,24 @@ _MORE_COLUMNS: dict[str, Callable[[Row], str]] = {
     "worst class": lambda row: f"{100 * row.worst_class.mean:.1f}",
     "calibration": lambda row: f"{100 * row.calibration_error.mean:.1f}",
     "oracle routing": lambda row: f"{100 * row.oracle_routing.mean:.1f}",
-    "personalised": personalised_in_words,
+    "held out": lambda row: share_in_words(row.held_out),
+    "personalised": lambda row: share_in_words(row.personalised),
     "models kept": lambda row: str(row.models_kept),
 }
+# columns of figures that not every record has, and what they are
+_NOT_EVERYWHERE: dict[str, str] = {
+    "held out": "Held out: on images that clients hold back, to choose by. ",
+    "personalised": "Personalised: each client's model on classes as often as it holds them, mean over clients. ",
+}
+
+
+def known_figures(comparison: Comparison) -> dict[str, str]:
+    """Names of figures that not every record has, and some of these do; with what they are."""
+    return {
+        name: told
+        for name, told in _NOT_EVERYWHERE.items()
+        if any(_MORE_COLUMNS[name](row) != ABSENT for row in comparison.rows)
+    }
 
 
 def legend(comparison: Comparison) -> str:
@@ -167,24 +186,21 @@ def legend(comparison: Comparison) -> str:
         if len(comparison.rows) > 1
         else ""
     )
-    personal = (
-        "Personalised: each client's model on classes as often as it holds them, mean over clients. "
-        if any(row.personalised for row in comparison.rows)
-        else ""
-    )
+    told = "".join(known_figures(comparison).values())
     return (
         "Accuracy on all test images after the last epoch, mean ± sample deviation over seeds. "
-        f"{difference}{personal}Upload: of one client. Seconds: all clients together, and the server."
+        f"{difference}{told}Upload: of one client. Seconds: all clients together, and the server."
     )
 
 
 def as_table(comparison: Comparison, width: int = 100) -> Table:
-    """For a terminal of that many columns, at least 80; 110 show three more figures of quality.
+    """For a terminal of that many columns, at least 80; 110 show more figures of quality.
 
-    Marks stand under the name of a method, warnings under the table, as does the personalised accuracy without a column
-    of its own. The highest mean is bold.
+    Marks stand under the name of a method, warnings under the table, as do held-out and personalised accuracy without a
+    column of their own. The highest mean is bold.
     """
-    wide = ("worst class", "calibration", "personalised") if width >= 110 else ()
+    known = known_figures(comparison)
+    wide = ("worst class", "calibration", *known) if width >= 110 else ()
     more = {name: _MORE_COLUMNS[name] for name in wide}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption_justify="left", caption_style="")
     table.add_column("method", overflow="fold")
@@ -196,9 +212,9 @@ def as_table(comparison: Comparison, width: int = 100) -> Table:
             shown.append(f"\n{mark}", style="yellow not bold")
         table.add_row(shown, *(Text(tell(row)) for tell in (*_COLUMNS.values(), *more.values())))
     caption = Text(comparison.setting, style="bold")
-    if not more and any(row.personalised for row in comparison.rows):
-        each = ", ".join(f"{row.label} {personalised_in_words(row)}" for row in comparison.rows)
-        caption.append(f"\nPersonalised accuracy %: {each}.", style="not bold")
+    for name in known if not more else ():
+        each = ", ".join(f"{row.label} {_MORE_COLUMNS[name](row)}" for row in comparison.rows)
+        caption.append(f"\n{name.capitalize()} accuracy %: {each}.", style="not bold")
     caption.append(f"\n{legend(comparison)}", style="not bold dim")
     for warning in comparison.warnings:
         caption.append(f"\n! {warning}", style="not bold yellow")
@@ -208,7 +224,8 @@ def as_table(comparison: Comparison, width: int = 100) -> Table:
 
 def as_markdown(comparison: Comparison) -> str:
     """A table that ends with what was measured and what to beware of."""
-    columns = {**_COLUMNS, **_MORE_COLUMNS}
+    unknown = _NOT_EVERYWHERE.keys() - known_figures(comparison).keys()
+    columns = {name: tell for name, tell in {**_COLUMNS, **_MORE_COLUMNS}.items() if name not in unknown}
     lines = [
         f"| method | {' | '.join(columns)} |",
         f"|---|{'--:|' * len(columns)}",

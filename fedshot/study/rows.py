@@ -30,6 +30,7 @@ def row_of(record: "Record", place: Path) -> Row:
         "seed": spec.seed,
         **{f"{OPTION}{name}": value for name, value in spec.options.items()},
         **{f"final.{name}": value for name, value in record.final.model_dump().items() if name not in _NOT_FLAT},
+        "held_out": None if record.held_out is None else record.held_out.accuracy,
         **{f"cost.{name}": value for name, value in record.cost.model_dump().items()},
         "clients.skipped": sum(client.skipped is not None for client in clients),
         "clients.smallest": min(client.samples for client in clients),
