@@ -11,7 +11,7 @@ from torch import Tensor
 from fedshot.explain.diagnoses.geometry import geometry
 from fedshot.explain.engine import findings_of
 from fedshot.explain.run import Run, Sent
-from fedshot.record import Point
+from fedshot.record import HeldOut, Point
 from fedshot.student import Student
 
 # fabricated from the research note on SVHN: λ of client 3 and accuracy after these rounds
@@ -80,6 +80,21 @@ def test_a_fall_within_the_noise_of_few_test_images_is_none(svhn: Run) -> None:
     assert "overtraining" not in [
         finding.name for finding in findings_of(run)
     ]  # 360 images: 7 points are two deviations
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "images", "said"),
+    [(0.95, 100, "harder"), (0.6, 400, "easier"), (0.84, 1000, ""), (0.95, 10, "")],  # too near, and too few to tell
+)
+def test_test_images_of_another_kind(accuracy: float, images: int, said: str, healthy_run: Run, find: Callable) -> None:
+    final = healthy_run.record.final.model_copy(update={"accuracy": 0.8})
+    held = HeldOut(images=images, accuracy=accuracy, balanced_accuracy=accuracy, nll=1.0)
+    run = replace(healthy_run, record=healthy_run.record.model_copy(update={"final": final, "held_out": held}))
+    if said:
+        title = find(run, "tested_on_another_kind").title
+        assert f"{said} than what clients hold: 80.0% against {accuracy:.1%}" in title
+    else:
+        assert "tested_on_another_kind" not in [found.name for found in findings_of(run)]
 
 
 def test_a_first_stage_that_taught_nothing(healthy_run: Run, find: Callable) -> None:

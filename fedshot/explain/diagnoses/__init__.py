@@ -60,5 +60,6 @@ DIAGNOSES: dict[str, Diagnosis] = {
     "idle_epochs": score.idle_epochs,
     "stage_taught_nothing": stages.stage_taught_nothing,
     "transductive_score": score.transductive_score,
+    "tested_on_another_kind": score.tested_on_another_kind,
     "more_than_one_phase": score.more_than_one_phase,
 }

@@ -237,9 +237,10 @@ def _other_rules(run: Run) -> tuple[str, ...]:
     used = run.record.final.fusion.partition(":")[0]
     usable = [name for name, rule in rules.items() if name != used and set(rule.needs) <= sections]
     asked = [word for name in usable for word in ("-f", name)]
+    judges = ("--on", "held-out") if run.record.held_out else ()
     said = [
-        "The uploads allow other rules without training (choose on validation images): "
-        + command("fuse", run.path, *asked)
+        f"The uploads allow other rules without training{' (held-out images may choose)' if judges else ''}: "
+        + command("fuse", run.path, *asked, *judges)
     ]
     if not run.record.spec.validation and _tells_of_familiarity(run.record.spec.method):
         said.append(

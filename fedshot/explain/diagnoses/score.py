@@ -9,6 +9,7 @@ from fedshot.explain.run import Run
 
 FELL, SEVERE_FELL = 0.03, 0.10  # of all test images, between an earlier point and the last
 IDLE = 0.2  # of the run; a shorter start is what any training needs
+APART = 0.05  # of all images: rules that read what clients held back look up to two points better on it
 LEARNED = 2.0  # times naming one class: below that the whole run taught nothing, which other findings tell
 
 
@@ -27,6 +28,42 @@ def transductive_score(run: Run) -> list[Finding]:
             "Such a rule cannot answer for one image alone, and its figure depends on which images come together. It "
             "does not compare with inductive figures.",
             ("The inductive counterpart: " + command("fuse", run.path, "-f", "moments", "-f", "features"),),
+        )
+    ]
+
+
+def tested_on_another_kind(run: Run) -> list[Finding]:
+    """Test images are clearly harder, or easier, than those that clients hold back, which come from what they hold."""
+    held, final, tests = run.record.held_out, run.record.final, sum(run.tests)
+    if held is None or not tests:
+        return []
+    gap = held.accuracy - final.accuracy
+    noise = math.sqrt(sum(p * (1 - p) / n for p, n in ((held.accuracy, held.images), (final.accuracy, tests))))
+    if abs(gap) < max(APART, 3 * noise):
+        return []
+    harder = "harder" if gap > 0 else "easier"
+    return [
+        Finding(
+            "tested_on_another_kind",
+            "warning",
+            f"Test images are {harder} than what clients hold: {final.accuracy:.1%} against {held.accuracy:.1%} on "
+            f"{held.images:,} images that they held back.",
+            (
+                Fact("difference", abs(gap), "%", f"≥ {max(APART, 3 * noise):.1%}"),
+                Fact("three deviations of such a difference", 3 * noise, "%"),
+            ),
+            "Images that were held back have the same source as those that were trained on. Test images that come from "
+            "elsewhere (other writers, another camera, another time) are harder, and so they are where nearly the same "
+            "image lies on both sides of what was held back. A choice by held-out images, and a rule that asks "
+            "how familiar an image looks, then go by images of another kind than those of the test.",
+            (
+                "See which rules suffer: "
+                + command("fuse", run.path)
+                + " beside "
+                + command("fuse", run.path, "--on", "held-out"),
+                "Look for images that are nearly alike. Where it is known who owns an image, divide by owners (recipe "
+                "natural) and test on owners that no client has.",
+            ),
         )
     ]
 
