@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedshot.data.public import NONE_SET_ASIDE
 from fedshot.errors import UserError
 from fedshot.experiment import finish_run, make_folder
 from fedshot.local.work import one_thread
@@ -66,14 +67,14 @@ def _whole_or_nothing(folder: Path) -> Iterator[None]:
 def _with_rule(run: RunFolder, rule: str, data_root: Path | None, device: str, public: str | None) -> Setting:
     """The setting of the same clients with another rule."""
     spec = read_spec(run.spec)
-    asked = with_public(of_clients(spec), public).model_copy(update={"fusion": rule, "evaluate_at": (spec.epochs,)})
+    asked = of_clients(spec).model_copy(update={"fusion": rule, "evaluate_at": (spec.epochs,)})
     asked = settled(asked, replacing=True)
     setting = prepare(asked, data_root, device, run.pretrained)
+    if setting.fusion.public and public is not None:  # of another rule it would only make another run
+        asked = with_public(asked, public)
+        setting = prepare(asked, data_root, device, run.pretrained)
     if family_of(setting.spec) != family_of(asked):  # public images that the rule asks for would be taken from clients
-        raise UserError(
-            f"fusion {rule} needs public images, and the run has set none aside: name another data set for them, "
-            f"fedshot fuse --public NAME, or run again with --public {setting.spec.public}"
-        )
+        raise UserError(f"fusion {rule} needs public images, {NONE_SET_ASIDE}")
     setting.fusion.check(setting.initial_model)
     return setting
 

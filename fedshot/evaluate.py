@@ -27,6 +27,11 @@ class Metrics(BaseModel):
     mean_confidence: float | None = None  # above the accuracy: over-confident; None in older records
     confusion: tuple[tuple[int, ...], ...]  # rows: the truth, columns: the prediction
 
+    @property
+    def images(self) -> int:
+        """How many were tested."""
+        return sum(map(sum, self.confusion))
+
 
 @dataclass(frozen=True)
 class Alone:

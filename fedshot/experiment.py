@@ -246,7 +246,7 @@ def judged(predictor: Predictor, setting: Setting) -> HeldOut | None:
         return None
     found = evaluate({"": predictor}, setting.held_out, setting.task)[""]
     figures = found.model_dump(include=set(HeldOut.model_fields))
-    return HeldOut(images=len(setting.held_out), **figures)
+    return HeldOut(images=len(setting.held_out), **figures).sealed(setting.spec)
 
 
 def severe_findings(record: Record, folder: RunFolder) -> tuple[str, ...]:

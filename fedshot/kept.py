@@ -20,7 +20,7 @@ from fedshot.errors import UserError
 if TYPE_CHECKING:
     from fedshot.record import Record
 
-_PACKED = ".jsonl.gz"
+_PACKED, _PACKED_BEGINS = ".jsonl.gz", b"\x1f\x8b"
 _SUFFIXES = (".jsonl", _PACKED)
 
 Sources = Iterator[tuple[Path, Callable[[], "Record"]]]  # where a record lies, and how to read it
@@ -58,7 +58,7 @@ def records_at(path: Path) -> Sources:
 
 def a_collection_in(path: Path) -> Path | None:
     """A collection of records that lies in a folder, where somebody may have meant those."""
-    return min(filter(_is_collection, path.iterdir()), default=None) if path.is_dir() else None
+    return min(filter(_is_collection, path.glob("*.jsonl*")), default=None) if path.is_dir() else None
 
 
 def _is_collection(path: Path) -> bool:
@@ -88,8 +88,7 @@ def collected(path: Path) -> Sources:
     """Each record of a collection; its place is FILE:LINE."""
     try:
         content = path.read_bytes()
-        packed = content and path.name.endswith(_PACKED)
-        text = (gzip.decompress(content) if packed else content).decode()
+        text = (gzip.decompress(content) if content.startswith(_PACKED_BEGINS) else content).decode()
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read as a collection of records: {error}") from None
     lines = text.removesuffix("\n").split("\n") if text else []  # a string may hold other line ends
@@ -121,10 +120,11 @@ def keep(path: Path, records: Iterable["Record"]) -> Kept:
     old = {record.spec.sha256: record for record in read_collection(path).values()} if path.exists() else {}
     every = {**old, **{record.spec.sha256: record for record in records}}
     lines = [_line(record) for record in sorted(every.values(), key=_order)]
-    content = "".join(f"{line}\n" for line in lines).encode()
-    write_atomic(path, gzip.compress(content, mtime=0) if path.name.endswith(_PACKED) else content)
-    new = len(every) - len(old)
-    before = len(set(lines) & {_line(record) for record in old.values()})
+    known = {_line(record) for record in old.values()}
+    if set(lines) != known or not path.exists():  # the same lines may be packed otherwise by another Python
+        content = "".join(f"{line}\n" for line in lines).encode()
+        write_atomic(path, gzip.compress(content, mtime=0) if path.name.endswith(_PACKED) else content)
+    new, before = len(every) - len(old), len(set(lines) & known)
     return Kept(new, len(every) - new - before, before)
 
 

@@ -61,10 +61,20 @@ class Final(Metrics):
 class HeldOut(Frozen):
     """The last evaluation point on images that clients hold back: what a choice may be made by."""
 
-    images: int  # of every client the same share
+    images: int  # of every client that holds images back the same share
     accuracy: float
     balanced_accuracy: float
     nll: float
+    seal: str = ""  # hash of these figures and the spec: records of before have the same `result_sha256` without them
+
+    def sealed(self, spec: Spec) -> "HeldOut":
+        """With the seal of this run."""
+        return self.model_copy(update={"seal": self.seal_of(spec)})
+
+    def seal_of(self, spec: Spec) -> str:
+        """The seal that these figures have in a run of that spec."""
+        told = spec.sha256 + self.model_dump_json(exclude={"seal"})
+        return hashlib.sha256(told.encode()).hexdigest()
 
 
 class Cost(Frozen):
@@ -166,6 +176,8 @@ def parse_record(content: bytes | str) -> Record:
         raise RecordDamaged(first_problem(error)) from None
     if result_digest(json.loads(content)) != record.result_sha256:
         raise RecordDamaged("its results do not fit their hash, so it was changed")
+    if record.held_out and record.held_out.seal != record.held_out.seal_of(record.spec):
+        raise RecordDamaged("its held-out figures do not fit their seal, so it was changed")
     return record
 
 

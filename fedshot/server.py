@@ -167,7 +167,7 @@ def fuse_again(
             "upload_bytes": sum(sent(m.upload, rules[text]).size for m in members),
             "models_kept": scores[text].models_kept,
             "inductive": rules[text].inductive,
-            "images": len(setting.data.test),
+            "images": scores[text].metrics.images,
             "clients": [m.upload.header.client for m in members],
             "left_out": {str(number): left_out[number] for number in sorted(left_out)},
             **_lost(setting, members, text, rules[text]),

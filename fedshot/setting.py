@@ -26,7 +26,7 @@ from fedshot.models import ENCODERS, Classifier, default_encoder
 from fedshot.models.copies import copy_of
 from fedshot.options import options_of, resolve
 from fedshot.own_rule import check_heard, settled
-from fedshot.partition import Partition, hold_out, in_proportion
+from fedshot.partition import Partition, hold_out, same_share_of_each
 from fedshot.partition.own import OWN
 from fedshot.pretrained import Pretrained, open_pretrained
 from fedshot.privacy.check import check_objective, check_privacy
@@ -67,11 +67,11 @@ class Setting:
             job: what the server sent with the job. Clients must not share these tensors.
             copy: makes the client's own model of the initial one, which nobody may change.
         """
-        indices, held_out = self._indices(number)
+        indices, held_back = self._indices(number)
         if len(indices) < 2:
             return "no samples" if len(indices) == 0 else "1 sample: BatchNorm needs two"
         train = self.data.train[to_device(torch.from_numpy(indices), self.device)]
-        validation = self.data.train[to_device(torch.from_numpy(held_out), self.device)] if len(held_out) else None
+        validation = self.data.train[to_device(torch.from_numpy(held_back), self.device)] if len(held_back) else None
         model, class_counts = copy(self.initial_model), tuple(self._counts(indices))
         if self.spec.counts == "exact":  # or the model would tell them
             model.begin(class_counts)
@@ -107,23 +107,26 @@ class Setting:
         """The same with the images that clients hold back in the place of test images."""
         if self.own:
             raise UserError("what the clients hold back is theirs alone: the server of a real federation has no image")
-        if self.held_out is None:
+        if not self.spec.validation:
             raise UserError("the clients of this run hold nothing back: train with --validation 0.1")
+        if self.held_out is None:
+            raise UserError(
+                f"no client of this run holds back an image that none trained on: a share of {self.spec.validation:g} "
+                "of so few, or images that several clients have"
+            )
         return replace(self, data=replace(self.data, test=self.held_out))
 
     @cached_property
     def held_out(self) -> Labelled | None:
-        """Images that clients hold back, of every client the same share of what it has; None where there are none.
+        """Images that clients hold back and none trains on; None where there are none. What choices may be made on.
 
-        They are spread as test images are, and no client trains on them: what choices may be made on.
+        Of each client that holds some back they are the same share of what it has, as test images would be.
         """
         if self.own or not self.spec.validation:
             return None
         parts = [self._indices(number) for number in range(self.spec.clients)]
-        held_out = np.concatenate(in_proportion(parts, self.spec.seed, self._labels))
-        trained = np.concatenate([train for train, _ in parts])
-        unseen = np.setdiff1d(held_out, trained)  # the recipe `released` gives images to several
-        return self.data.train[to_device(torch.from_numpy(unseen), self.device)] if len(unseen) else None
+        judges = np.unique(np.concatenate(same_share_of_each(parts, self.spec.seed, self._labels)))
+        return self.data.train[to_device(torch.from_numpy(judges), self.device)] if len(judges) else None
 
     @cached_property
     def initial_model(self) -> Classifier:

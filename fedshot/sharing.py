@@ -98,9 +98,12 @@ def with_public(spec: Spec, public: str | None) -> Spec:
     """
     if public is None or public == spec.public:
         return spec
+    share = share_of(public)
+    if share is not None and spec.public and share == share_of(spec.public):
+        return spec
     if spec.public is not None:
         raise UserError(f"the run has public images, {spec.public}: its rules cannot be given others, {public}")
-    if share_of(public) is not None:
+    if share is not None:
         raise UserError(
             f"public {public}: the clients of this run have trained on these images; name another data set, or run "
             f"again with --public {public}"

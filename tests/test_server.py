@@ -253,6 +253,10 @@ def test_held_back_images_that_another_client_trained_on_judge_nothing() -> None
     judges = setting.on_held_out().data.test
     assert 0 < len(judges) < sum(len(client.validation or ()) for client in clients)
     assert not trained & {image.numpy().tobytes() for image in judges.images}
+    few = prepare(make_spec(method="fafi", recipe="released", clients=100, validation=0.01))
+    assert any(isinstance(client, Client) and client.validation for client in map(few.client, range(100)))
+    with pytest.raises(UserError, match="holds back an image that none trained on"):
+        few.on_held_out()
 
 
 @pytest.mark.parametrize(

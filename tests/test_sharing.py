@@ -286,6 +286,8 @@ def test_a_rule_kept_may_have_public_images_that_the_run_had_not(
     shared = finished(quick("fafi", evaluate_at=(), public=other, fusion=rule))
     record = keep_rule(alone.folder, rule, tmp_path / "kept", public=other)
     assert record.result_sha256 == shared.record.result_sha256 and record.spec == shared.record.spec
+    plain = keep_rule(alone.folder, "logits", tmp_path / "plain", public=other)
+    assert plain.spec.public is None, "a rule that reads no public images is the run that it would have been"
     with pytest.raises(UserError, match=r"the clients of this run have trained on these images"):
         keep_rule(alone.folder, rule, tmp_path / "share", public="0.1")
     with pytest.raises(UserError, match=r"its rules cannot be given others, digits"):

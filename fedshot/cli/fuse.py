@@ -11,11 +11,10 @@ from fedshot.errors import UserError
 from fedshot.options import parse_integers
 
 if TYPE_CHECKING:
+    from fedshot.setting import Setting
     from fedshot.store import RunFolder
 
-Judges = Literal["test", "held-out"]
-
-_ON_HELD_OUT = "rules that read how these look to a client, or how often it is right on them, look a little better here"
+JudgedOn = Literal["test", "held-out"]
 
 
 def fuse(
@@ -33,7 +32,7 @@ def fuse(
         str | None, typer.Option("--without", help="leave clients out, as 0,3: what if they had not come?")
     ] = None,
     on: Annotated[
-        Judges,
+        JudgedOn,
         typer.Option(
             "--on",
             help="which images judge: `test`; or `held-out`, those that clients held back by --validation, on which a "
@@ -83,10 +82,14 @@ def fuse(
     if out and without:
         raise UserError("--without does not go with --out: a record tells of all clients of its run")
     if out and on != "test":
-        raise UserError(f"--on {on} does not go with --out: a record tells of test images")
+        raise UserError(
+            f"--on {on} does not go with --out, which keeps records of both: leave it out, and look at them by "
+            f"fedshot results {out} --pivot rows=fusion,columns=seed,value=held_out.accuracy"
+        )
     absent = parse_integers(without, "--without") if without else []
-    for text in fusion or []:
-        make_fusion(text)  # a misspelt rule is told before anything is loaded
+    rules = [make_fusion(text) for text in fusion or []]  # a misspelt rule is told before anything is loaded
+    if public is not None and not any(rule.public for rule in rules):
+        raise UserError(f"--public {public} does nothing: no rule that is named by -f reads public images")
     folder = RunFolder(run)
     if not folder.spec.exists():
         raise UserError(f"{run} is not the folder of a run: it has no spec.json")
@@ -96,11 +99,12 @@ def fuse(
         if out:
             rows = _kept(folder, asked, out, data_root, at, public)
         else:
-            rows = _rows(folder, asked, absent, data_root, at, public, on)
+            rows = _rows(_setting(folder, data_root, at, public, on), folder, asked, absent)
+    rows = [{**row, "on": on} for row in rows]
     if json:
         typer.echo(json_module.dumps(rows, indent=1))
     else:
-        _table(rows, on)
+        _table(rows)
         if not asked:
             left = ", ".join(name for name in FUSIONS if name not in without_training())
             typer.echo(f"not tried, since they train a model: {left}; name one with -f")
@@ -110,26 +114,22 @@ def fuse(
         raise typer.Exit(2)
 
 
-def _rows(
-    folder: "RunFolder",
-    asked: list[str],
-    absent: list[int],
-    data_root: Path | None,
-    device: str,
-    public: str | None,
-    on: Judges,
-) -> list[dict[str, Any]]:
-    """What rules give on the uploads of a run, and nothing is kept."""
-    from fedshot.local.work import one_thread
-    from fedshot.server import fuse_again
+def _setting(folder: "RunFolder", data_root: Path | None, device: str, public: str | None, on: JudgedOn) -> "Setting":
+    """That of a run's clients, with the images that judge in the place of test images."""
     from fedshot.setting import prepare
     from fedshot.sharing import of_clients, with_public
     from fedshot.store import read_spec
 
     spec = with_public(of_clients(read_spec(folder.spec)), public)
     setting = prepare(spec, data_root, device, folder.pretrained)
-    if on == "held-out":
-        setting = setting.on_held_out()
+    return setting.on_held_out() if on == "held-out" else setting
+
+
+def _rows(setting: "Setting", folder: "RunFolder", asked: list[str], absent: list[int]) -> list[dict[str, Any]]:
+    """What rules give on the uploads of a run, and nothing is kept."""
+    from fedshot.local.work import one_thread
+    from fedshot.server import fuse_again
+
     with one_thread(setting.device):
         return fuse_again(setting, folder, asked, absent)
 
@@ -154,7 +154,7 @@ def _kept(
             {
                 **record.final.model_dump(mode="json"),
                 "fusion": text,
-                "images": sum(map(sum, record.final.confusion)),
+                "images": record.final.images,
                 "upload_bytes": record.cost.upload_bytes,
                 "models_kept": record.cost.models_kept,
                 "clients": [client.id for client in record.clients if not client.skipped],
@@ -166,7 +166,7 @@ def _kept(
     return sorted(rows, key=lambda row: -row.get("accuracy", -1.0))
 
 
-def _table(rows: list[dict[str, Any]], on: Judges) -> None:
+def _table(rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -189,18 +189,31 @@ def _table(rows: list[dict[str, Any]], on: Judges) -> None:
         )
     if usable:
         console.print(table)
-        if on == "held-out":
-            console.print(f"on {usable[0]['images']:,} images that clients held back; {_ON_HELD_OUT}", style="dim")
+        if usable[0]["on"] == "held-out":
+            _judged_by(usable)
         elif len(usable) > 1:
-            console.print("sorted by test accuracy; choose among rules by --on held-out, not by this", style="dim")
+            console.print("sorted by test accuracy: choose by what clients hold back, --on held-out", style="dim")
     if not all(row["inductive"] for row in usable):
-        console.print("* transductive: reads statistics of the test images", style="dim")
+        console.print(f"* transductive: reads statistics of the {usable[0]['on']} images", style="dim")
     for number, reason in (usable[0]["left_out"] if usable else {}).items():
         console.print(f"without client {number}: {reason}", style="dim", markup=False)
     for row in usable:
         if "student" in row:
-            told = Student.model_validate(row["student"]).in_words(on)
+            told = Student.model_validate(row["student"]).in_words(row["on"])
             console.print(f"{row['fusion']}: {told}", style="dim", markup=False)
     for row in rows:
         if "error" in row:
             console.print(f"{row['fusion']}: not possible, {row['error']}", style="yellow", markup=False)
+
+
+def _judged_by(rows: list[dict[str, Any]]) -> None:
+    """How many held-out images judged, and which rules had read something of them."""
+    from rich.console import Console
+
+    from fedshot.fusion import make_fusion
+
+    console = Console()
+    console.print(f"on {rows[0]['images']:,} images that clients held back", style="dim")
+    if read := [row["fusion"] for row in rows if make_fusion(row["fusion"]).held_out]:
+        told = f"{', '.join(read)} read{'s' if len(read) == 1 else ''} what clients found on these very images"
+        console.print(told, style="dim", markup=False)

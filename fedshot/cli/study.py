@@ -185,6 +185,9 @@ def _print_table(done: "Sequence[tuple[Planned, Any]]", against: str | None, out
         table = found.pivot(["variant", *axes])
     console = Console()
     console.print(as_table(pivot_sheet(table), console.width))
+    if any(record.held_out for _, record in done) and len(done) > 1:
+        parts = f"rows=variant,columns={'+'.join(axes) or 'data'},value=held_out.accuracy"
+        typer.echo(f"to choose among them, by what clients hold back: fedshot results {out} --pivot {parts}")
     labels = [planned.label for planned, _ in done if planned.cell.at["method"] == against]
     if against and labels:
         sheet = difference_sheet(differences(found, labels[0]), labels[0], "final.accuracy")

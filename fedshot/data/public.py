@@ -23,6 +23,10 @@ class PublicPart:
     source: Dataset | None  # another data set, if they are one
 
 
+NONE_SET_ASIDE = (
+    "and the run has set none aside: name another data set for them, fedshot fuse --public NAME, or run again with "
+    "--public 0.1"
+)
 NO_PUBLIC = PublicPart(None, np.empty(0, dtype=np.int64), None)
 
 

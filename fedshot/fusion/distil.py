@@ -15,6 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedshot.data.dataset import Labelled
+from fedshot.data.public import NONE_SET_ASIDE
 from fedshot.errors import UserError
 from fedshot.fusion.average import average_states, first_logits
 from fedshot.fusion.imagined import images_from_statistics, noise_images, procedural_images, stored
@@ -140,7 +141,7 @@ def single(
     """One model in place of the routed clients: `distilled` of `routed` beside common features, from no one's images.
 
     The server makes as many images as the clients hold together: overlapping shapes, which need nobody's consent.
-    Public images of the same kind as the task's teach better where there are some: `images=public`.
+    Public images teach better where there are some: `images=public`.
     """
     taught = distilled("routed", images, count, views, temperature, beside="common", start="largest", student=student)
     return replace(taught, name="single")
@@ -157,8 +158,7 @@ def _images(kind: Images, count: int, members: Sequence[Member], task: Task) -> 
         return images_from_statistics(count, members, task).to(device)
     if task.public is None:
         raise UserError(
-            "images=public needs public images, and this run has none: name another data set, fedshot fuse --public "
-            "NAME, run again with --public 0.1, or distil on images=procedural or images=statistics"
+            f"images=public needs public images, {NONE_SET_ASIDE}; or distil on images=procedural or images=statistics"
         )
     return task.public.data.images
 

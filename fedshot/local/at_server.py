@@ -25,7 +25,7 @@ class ServerTraining:
     """How long and how fast the server trains; SGD with momentum 0.9, float32 on a CPU and bf16 on a GPU.
 
     `passes` over its images, in batches of `batch`, at the learning rate `rate`, which falls to 0 by a cosine if asked;
-    `decay` of the weights.
+    `decay` is weight decay.
     """
 
     passes: Positive = 20

@@ -26,9 +26,9 @@ from fedshot.errors import UserError, unknown
 from fedshot.partition import client_prior, dirichlet, equal_size, iid, natural, niid_bench, released, shards
 from fedshot.partition.partition import Partition
 from fedshot.partition.pools import Indices
-from fedshot.partition.validation import hold_out, in_proportion
+from fedshot.partition.validation import hold_out, same_share_of_each
 
-__all__ = ["RECIPES", "Partition", "hold_out", "in_proportion", "parameters_of", "split", "unread"]
+__all__ = ["RECIPES", "Partition", "hold_out", "parameters_of", "same_share_of_each", "split", "unread"]
 
 RECIPES: dict[str, Callable[..., list[Indices]]] = {
     "dirichlet": dirichlet.assign,

@@ -42,30 +42,36 @@ def hold_out(
     return np.setdiff1d(samples, validation, assume_unique=True), validation
 
 
-def in_proportion(parts: Sequence[tuple[Indices, Indices]], seed: int, labels: Indices) -> list[Indices]:
-    """Of what clients hold back as much as makes the same share of every client's samples, (M_k,) each.
+def same_share_of_each(parts: Sequence[tuple[Indices, Indices]], seed: int, labels: Indices) -> list[Indices]:
+    """Thins what clients hold back until each gives the same share of its samples, (M_k,) each.
 
-    A bound on what each holds back gives small clients a large share; a figure on all of it would be theirs.
+    A bound on what each holds back gives small clients a large share; a figure on all of it would be theirs. What a
+    client trained on judges nothing, whoever else held it back (the recipe `released` hands samples out twice).
 
     Args:
         parts: train and validation samples of each client.
-        labels: of the whole data set, (N,); classes are thinned alike.
+        labels: of the whole data set, (N,); every class of a client is thinned alike, up to one sample.
 
     >>> parts = [hold_out(np.arange(100), 0.1, 1, 0), hold_out(np.arange(100, 140), 0.5, 1, 1)]
-    >>> [len(kept) for kept in in_proportion(parts, 1, np.zeros(140))]
+    >>> [len(kept) for kept in same_share_of_each(parts, 1, np.zeros(140))]
     [10, 4]
     """
-    held = [(len(train) + len(validation), validation) for train, validation in parts]
+    trained = np.unique(np.concatenate([train for train, _ in parts]))
+    held = [(len(train) + len(back), np.setdiff1d(back, trained)) for train, back in parts]
     # half a sample more: that much is lost where a share of few samples is rounded, which thins nobody
-    least = min(((len(validation) + 0.5) / samples for samples, validation in held if len(validation)), default=0.0)
-    thinned = list[Indices]()
-    for client, (samples, validation) in enumerate(held):
-        wanted = round(least * samples)
-        if wanted < len(validation):
-            share, draws = wanted / len(validation), stream_seed(seed, "judges")
-            validation = hold_out(validation, share, draws, client, labels)[1]
-        thinned.append(validation)
-    return thinned
+    least = min(((len(back) + 0.5) / samples for samples, back in held if len(back)), default=0.0)
+    return [
+        _every_nth(back, min(round(least * samples), len(back)), labels, stream_seed(seed, "judges", client))
+        for client, (samples, back) in enumerate(held)
+    ]
+
+
+def _every_nth(samples: Indices, wanted: int, labels: Indices, seed: int) -> Indices:
+    """So many of the samples, sorted, by even steps through their classes from a random start: each is as likely."""
+    random = np.random.default_rng(seed)
+    by_class = samples[np.lexsort((random.random(len(samples)), labels[samples]))]
+    steps = np.floor(np.arange(len(samples) + 1) * wanted / max(len(samples), 1) + random.random())
+    return np.sort(by_class[np.diff(steps) > 0])
 
 
 def share_within(share: float, samples: int, most: int | None) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedshot.report.comparison import Row, difference_in_words, share_in_words
+from fedshot.report.comparison import Row, difference_in_words, some_in_words
 from fedshot.report.wording import bytes_in_words, number_of, seconds_in_words
 from fedshot.study.statistics import percent
 
@@ -34,11 +34,7 @@ def comparison_cells(row: Row, known: Collection[str]) -> dict[str, Cell]:
         "difference": Cell(difference_in_words(row), mean),
         "seeds": Cell(number_of(len(row.seeds), "seed"), len(row.seeds)),
         **{name: Cell(f"{100 * share.mean:.1f}", share.mean) for name, share in shares.items()},
-        **{
-            name: Cell(share_in_words(share), share.mean if share else -1.0)
-            for name, share in {"held out": row.held_out, "personalised": row.personalised}.items()
-            if name in known
-        },
+        **{name: Cell(some_in_words(row, name), share.mean if (share := row.some[name]) else -1.0) for name in known},
         "phases": Cell(str(row.phases), row.phases),
         "rule": Cell("inductive" if row.inductive else "transductive", "i" if row.inductive else "t"),
     }

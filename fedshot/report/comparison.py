@@ -6,6 +6,7 @@ user chose before seeing a result, and over the seeds at which both have the sam
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -24,6 +25,26 @@ Runs = Mapping[str, Sequence["Record"]]  # the label of a method as the user typ
 
 
 @dataclass(frozen=True)
+class Figure:
+    """A share that not every record has."""
+
+    of: Callable[["Record"], float | None]
+    meaning: str  # a sentence below a table
+
+
+SOME: Mapping[str, Figure] = {
+    "held-out": Figure(
+        lambda record: record.held_out.accuracy if record.held_out else None,
+        "Held-out: on images that clients hold back, {images} or more, to choose by.",
+    ),
+    "personalised": Figure(
+        lambda record: record.final.personalised_accuracy,
+        "Personalised: each client's model on classes as often as it holds them, mean over clients.",
+    ),
+}
+
+
+@dataclass(frozen=True)
 class Row:
     """One method."""
 
@@ -36,8 +57,8 @@ class Row:
     worst_class: Summary
     calibration_error: Summary
     oracle_routing: Summary
-    personalised: Summary | None  # None for records that do not tell
-    held_out: Summary | None  # the accuracy on what clients hold back; None where that is nothing
+    some: Mapping[str, Summary | None]  # figures that not every record has, by name; None unless all of a row have it
+    held_out_images: int  # that the held-out accuracy is of, the fewest of a record
     difference: Paired | None  # to the accuracy of the first method; None for the first method itself
     upload_bytes: float  # mean over the clients that sent one
     client_seconds: float  # of all clients together, mean over seeds
@@ -109,8 +130,8 @@ def _row(label: str, records: Sequence["Record"], reference: Sequence["Record"] 
         worst_class=summarise([record.final.worst_class_accuracy for record in records]),
         calibration_error=summarise([record.final.calibration_error for record in records]),
         oracle_routing=summarise([record.final.oracle_routing for record in records]),
-        personalised=_of_some([record.final.personalised_accuracy for record in records]),
-        held_out=_of_some([record.held_out.accuracy if record.held_out else None for record in records]),
+        some={name: _of_all([figure.of(record) for record in records]) for name, figure in SOME.items()},
+        held_out_images=min(record.held_out.images if record.held_out else 0 for record in records),
         difference=None if reference is None else accuracy_difference(records, reference),
         upload_bytes=sum(sizes) / max(len(sizes), 1),
         client_seconds=summarise([record.cost.client_seconds for record in records]).mean,
@@ -123,10 +144,10 @@ def _row(label: str, records: Sequence["Record"], reference: Sequence["Record"] 
     )
 
 
-def _of_some(values: Sequence[float | None]) -> Summary | None:
-    """Of the records that tell; None if none does."""
+def _of_all(values: Sequence[float | None]) -> Summary | None:
+    """None unless all records tell: a mean over fewer seeds would stand beside those over all."""
     told = [value for value in values if value is not None]
-    return summarise(told) if told else None
+    return summarise(told) if len(told) == len(values) else None
 
 
 def accuracy_difference(records: Sequence["Record"], reference: Sequence["Record"]) -> Paired:
@@ -143,8 +164,9 @@ def difference_in_words(row: Row) -> str:
     return "reference" if row.difference is None else points(row.difference)
 
 
-def share_in_words(share: Summary | None) -> str:
-    """A mean that not every record tells, in percent."""
+def some_in_words(row: Row, name: str) -> str:
+    """A figure that not every record has, in percent."""
+    share = row.some[name]
     return ABSENT if share is None else f"{100 * share.mean:.1f}"
 
 
@@ -159,24 +181,14 @@ _MORE_COLUMNS: dict[str, Callable[[Row], str]] = {
     "worst class": lambda row: f"{100 * row.worst_class.mean:.1f}",
     "calibration": lambda row: f"{100 * row.calibration_error.mean:.1f}",
     "oracle routing": lambda row: f"{100 * row.oracle_routing.mean:.1f}",
-    "held out": lambda row: share_in_words(row.held_out),
-    "personalised": lambda row: share_in_words(row.personalised),
+    **{name: partial(some_in_words, name=name) for name in SOME},
     "models kept": lambda row: str(row.models_kept),
 }
-# columns of figures that not every record has, and what they are
-_NOT_EVERYWHERE: dict[str, str] = {
-    "held out": "Held out: on images that clients hold back, to choose by. ",
-    "personalised": "Personalised: each client's model on classes as often as it holds them, mean over clients. ",
-}
 
 
-def known_figures(comparison: Comparison) -> dict[str, str]:
-    """Names of figures that not every record has, and some of these do; with what they are."""
-    return {
-        name: told
-        for name, told in _NOT_EVERYWHERE.items()
-        if any(_MORE_COLUMNS[name](row) != ABSENT for row in comparison.rows)
-    }
+def known(comparison: Comparison) -> tuple[str, ...]:
+    """Names of the figures that not every record has, and a row of these does."""
+    return tuple(name for name in SOME if any(row.some[name] for row in comparison.rows))
 
 
 def legend(comparison: Comparison) -> str:
@@ -186,7 +198,8 @@ def legend(comparison: Comparison) -> str:
         if len(comparison.rows) > 1
         else ""
     )
-    told = "".join(known_figures(comparison).values())
+    images = min((row.held_out_images for row in comparison.rows if row.some["held-out"]), default=0)
+    told = "".join(SOME[name].meaning.format(images=f"{images:,}") + " " for name in known(comparison))
     return (
         "Accuracy on all test images after the last epoch, mean ± sample deviation over seeds. "
         f"{difference}{told}Upload: of one client. Seconds: all clients together, and the server."
@@ -199,8 +212,8 @@ def as_table(comparison: Comparison, width: int = 100) -> Table:
     Marks stand under the name of a method, warnings under the table, as do held-out and personalised accuracy without a
     column of their own. The highest mean is bold.
     """
-    known = known_figures(comparison)
-    wide = ("worst class", "calibration", *known) if width >= 110 else ()
+    told = known(comparison)
+    wide = ("worst class", "calibration", *told) if width >= 110 else ()
     more = {name: _MORE_COLUMNS[name] for name in wide}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption_justify="left", caption_style="")
     table.add_column("method", overflow="fold")
@@ -212,8 +225,8 @@ def as_table(comparison: Comparison, width: int = 100) -> Table:
             shown.append(f"\n{mark}", style="yellow not bold")
         table.add_row(shown, *(Text(tell(row)) for tell in (*_COLUMNS.values(), *more.values())))
     caption = Text(comparison.setting, style="bold")
-    for name in known if not more else ():
-        each = ", ".join(f"{row.label} {_MORE_COLUMNS[name](row)}" for row in comparison.rows)
+    for name in told if not more else ():
+        each = ", ".join(f"{row.label} {some_in_words(row, name)}" for row in comparison.rows)
         caption.append(f"\n{name.capitalize()} accuracy %: {each}.", style="not bold")
     caption.append(f"\n{legend(comparison)}", style="not bold dim")
     for warning in comparison.warnings:
@@ -224,7 +237,7 @@ def as_table(comparison: Comparison, width: int = 100) -> Table:
 
 def as_markdown(comparison: Comparison) -> str:
     """A table that ends with what was measured and what to beware of."""
-    unknown = _NOT_EVERYWHERE.keys() - known_figures(comparison).keys()
+    unknown = SOME.keys() - set(known(comparison))
     columns = {name: tell for name, tell in {**_COLUMNS, **_MORE_COLUMNS}.items() if name not in unknown}
     lines = [
         f"| method | {' | '.join(columns)} |",

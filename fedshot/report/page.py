@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedshot.errors import UserError
 from fedshot.report.cells import comparison_cells, cost_cells
-from fedshot.report.comparison import Comparison, Runs, comparison, known_figures
+from fedshot.report.comparison import Comparison, Runs, comparison, known
 from fedshot.report.exhibits import Exhibit
 from fedshot.report.gather import TaskRuns
 from fedshot.report.payload import as_script, payload
@@ -107,13 +107,13 @@ def _section(task: TaskRuns, number: int, still: bool) -> dict[str, Any]:
     """The comparison of one task and its figures."""
     found = comparison(task.runs)
     figures: dict[str, Exhibit] = section_figures(task.runs, number, still)
-    known = known_figures(found)
+    told = known(found)
     return {
         "name": task.name,
         "comparison": found,
         "lead": lead(found),
-        "head": tuple(comparison_cells(found.rows[0], known)),
-        "rows": [(row, comparison_cells(row, known)) for row in found.rows],
+        "head": tuple(comparison_cells(found.rows[0], told)),
+        "rows": [(row, comparison_cells(row, told)) for row in found.rows],
         "figures": figures,
         "runs": task.runs,
         "again": {label: (shell_line(of_label), python_lines(of_label)) for label, of_label in task.runs.items()},

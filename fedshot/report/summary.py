@@ -57,7 +57,11 @@ def _numbers(record: "Record") -> Table:
     sent = [client.upload_bytes for client in record.clients if client.skipped is None]
     slowest = seconds_in_words(cost.slowest_client_seconds)
     quality = {
-        **({"held-out accuracy": f"{100 * held.accuracy:.1f} %"} if (held := record.held_out) else {}),
+        **(
+            {"held-out accuracy": f"{100 * held.accuracy:.1f} % of {held.images:,}"}
+            if (held := record.held_out)
+            else {}
+        ),
         "balanced accuracy": f"{100 * final.balanced_accuracy:.1f} %",
         "worst class": f"{100 * final.worst_class_accuracy:.1f} %",
         "oracle routing": f"{100 * final.oracle_routing:.1f} %",

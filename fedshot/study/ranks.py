@@ -57,6 +57,7 @@ def rank(results: Results, value: str = "final.accuracy") -> Ranks:
     """Average ranks over the cells that all methods have, each by its mean over the seeds that all have there."""
     if value not in HIGHER_IS_BETTER:
         raise unknown("figure to rank by", value, HIGHER_IS_BETTER)
+    results = results.with_number(value)
     _check_one_kind(results)
     _, cells = cells_of(results)
     variants = list(dict.fromkeys(row["variant"] for row in results.rows))
@@ -80,6 +81,7 @@ def differences(results: Results, reference: str, value: str = "final.accuracy")
     variants = list(dict.fromkeys(row["variant"] for row in results.rows))
     if reference not in variants:
         raise unknown("method among these results", reference, variants)
+    results = results.with_number(value)
     _check_one_kind(results)
     axes, cells = cells_of(results)
     found: list[Difference] = []

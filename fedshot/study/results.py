@@ -12,7 +12,7 @@ from fedshot.errors import UserError, unknown
 from fedshot.kept import a_collection_in, records_at
 from fedshot.study.grid import OPTION, SETTINGS
 from fedshot.study.query import Condition, known_values, parse_where
-from fedshot.study.rows import READ_BY_SOME, Row, row_of
+from fedshot.study.rows import HELD_OUT, READ_BY_SOME, Row, row_of
 
 if TYPE_CHECKING:
     from fedshot.study.pivot import Pivot
@@ -26,7 +26,8 @@ class Results:
 
     Columns: `run` (its folder), `variant` (the method with the options that are not at their default; one in a file
     with all), the settings of the run by their names, `content` of the files that it read, `option.NAME`, `final.NAME`,
-    `cost.NAME`, `clients.NAME`, `partition.NAME`. The last part of a name is enough where it is unambiguous.
+    `held_out.NAME`, `cost.NAME`, `clients.NAME`, `partition.NAME`. The last part of a name is enough where it is
+    unambiguous; what `final` has too is meant of `final`.
     """
 
     rows: tuple[Row, ...]
@@ -41,6 +42,7 @@ class Results:
         if name in self.columns:
             return name
         ending = [full for full in self.columns if full.endswith(f".{name}")]
+        ending = [full for full in ending if full == f"final.{name}"] or ending
         if len(ending) == 1:
             return ending[0]
         if ending:
@@ -63,6 +65,18 @@ class Results:
                 raise UserError(f"no run here satisfies {typed.text}: {there}")
             left = kept
         return left
+
+    def with_number(self, column: str) -> "Results":
+        """The rows that have a number in a column; refused if that is none."""
+        kept = tuple(row for row in self.rows if isinstance(row.get(column), int | float))
+        if not kept and column.startswith(HELD_OUT):
+            raise UserError(
+                f"no run has {column}: train with --validation 0.1. Runs that held images back before records had it "
+                "get it by their own command once record.json is deleted; nothing is trained again"
+            )
+        if not kept:
+            raise UserError(f"no run has a number in {column}: choose another value")
+        return replace(self, rows=kept)
 
     def sort(self, name: str) -> "Results":
         """By a column, upwards, or downwards with a minus before its name. Rows without a value come last."""

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from fedshot.record import Record
 
 Row = dict[str, Any]
+HELD_OUT = "held_out."
+_HELD_OUT_FIGURES = ("accuracy", "balanced_accuracy", "nll", "images")  # None in records that have none
 READ_BY_SOME = ("alpha", "classes_per_client")  # settings that not every recipe reads
 _NOT_FLAT = ("per_class_accuracy", "confusion")  # of `final`: lists are in the record
 
@@ -30,7 +32,7 @@ def row_of(record: "Record", place: Path) -> Row:
         "seed": spec.seed,
         **{f"{OPTION}{name}": value for name, value in spec.options.items()},
         **{f"final.{name}": value for name, value in record.final.model_dump().items() if name not in _NOT_FLAT},
-        "held_out": None if record.held_out is None else record.held_out.accuracy,
+        **{f"{HELD_OUT}{name}": getattr(record.held_out, name, None) for name in _HELD_OUT_FIGURES},
         **{f"cost.{name}": value for name, value in record.cost.model_dump().items()},
         "clients.skipped": sum(client.skipped is not None for client in clients),
         "clients.smallest": min(client.samples for client in clients),

@@ -286,15 +286,28 @@ def test_a_choice_can_be_made_on_what_clients_held_back(call: Callable, run_fold
         held_back
     }
     table = call("fuse", str(run_folder), *rules, "--on", "held-out").out
-    assert f"on {held_back} images that clients held back" in table and "test" not in table
-    assert "choose among rules by --on held-out" in call("fuse", str(run_folder), *rules).out
+    assert f"on {held_back} images that clients held back" in table and "test" not in table and " read" not in table
+    both = " ".join(
+        call("fuse", str(run_folder), "-f", "typicality", "-f", "batch_moments", "--on", "held-out").out.split()
+    )
+    assert "typicality reads what clients found on these very images" in both
+    assert "* transductive: reads statistics of the held-out images" in both
+    assert "choose by what clients hold back, --on held-out" in call("fuse", str(run_folder), *rules).out
     student = "distilled:views=1,student.passes=1"
     told = call(
         "fuse", str(run_folder), "-f", student, "--public", "synthetic:images=40,size=8,channels=1", "--on", "held-out"
     )
     assert "% of the held-out images" in " ".join(told.out.split())
     refused = call("fuse", str(run_folder), "--on", "held-out", "--out", "o")
-    assert refused.status == 2 and "a record tells of test images" in refused.err
+    assert refused.status == 2 and "keeps records of both" in refused.err
+    (row,) = call("fuse", str(run_folder), "-f", "logits", "--out", "o", "--json").json
+    kept, (held,) = (
+        json.loads(Path(row["run"], "record.json").read_text()),
+        call("fuse", str(run_folder), "-f", "logits", "--on", "held-out", "--json").json,
+    )
+    assert kept["held_out"]["accuracy"] == held["accuracy"] and (row["on"], held["on"]) == ("test", "held-out")
+    useless = call("fuse", str(run_folder), "-f", "logits", "--public", "synthetic")
+    assert useless.status == 2 and "no rule that is named by -f reads public images" in useless.err
 
 
 @pytest.mark.parametrize(

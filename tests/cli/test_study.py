@@ -218,24 +218,28 @@ def test_the_study_of_the_docs_runs(call: Callable) -> None:
     text, page = (ROOT / "examples/skew.yaml").read_text(), (ROOT / "docs/studies.md").read_text()
     assert f"```yaml\n{text}```" in page
     assert "27 runs: 27 new" in call("study", str(ROOT / "examples/skew.yaml"), "--dry-run", *HERE).out
+    choice = (ROOT / "examples/choice.yaml").read_text()
     for large, little in {
         "images=300": "images=60",
         "epochs: 3": "epochs: 1",
         "seeds: [1, 2, 3]": "seeds: [1, 2]",
     }.items():
-        assert large in text
-        text = text.replace(large, little)
+        assert large in text and large in choice
+        text, choice = text.replace(large, little), choice.replace(large, little)
     Path("examples").mkdir()
     Path("examples/skew.yaml").write_text(text)
+    Path("examples/choice.yaml").write_text(choice)
     rules = (ROOT / "examples/rules.yaml").read_text()
     assert f"```yaml\n{rules}```" in page
     Path("examples/rules.yaml").write_text(rules.replace("images=300", "images=60").replace("[1, 2, 3]", "[1]"))
     lines = re.findall(r"^fedshot (?!.*--slurm|study notes-plan)(.*)$", page, flags=re.M)
-    assert len(lines) == 11
+    assert len(lines) == 14
     for line in lines:
         words = shlex.split(line)
         answer = call(*words, *(HERE if words[0] == "study" else ()))
         assert (answer.status, answer.out != "") == (0, True), answer.err
+        told = "fedshot results runs/choice --pivot rows=variant,columns=alpha,value=held_out.accuracy"
+        assert (told in answer.out) == ("examples/choice.yaml" in words)
     assert Path("ranks.svg").exists()
 
 

@@ -366,7 +366,7 @@ def test_bad_input_is_told_before_anything_is_trained(members: tuple[Member, ...
             make_fusion(f"distilled:alignment=1,teacher={teacher}")
     with pytest.raises(UserError, match=r"look at every turn of an image.*leave alignment at 0"):
         prepare(quick("recommended", validation=0.2, fusion="distilled:images=noise,alignment=1")).rehearse()
-    with pytest.raises(UserError, match=r"this run has none: name another data set"):
+    with pytest.raises(UserError, match=r"the run has set none aside: name another data set"):
         taught(BRIEF, members, replace(task, public=None))
     tiny = [replace(m, upload=replace(m.upload, header=_alone(m.upload.header))) for m in members]
     with pytest.raises(UserError, match="no client holds 5 images of any class"):
@@ -395,7 +395,7 @@ def test_a_run_without_public_images_can_be_distilled_on_others(quick: Quick, fi
     spec = quick("fafi")
     rows = fuse_again(prepare(spec), finished(spec).folder, ["distilled", f"distilled:images=noise,{BRIEF}"])
     assert [row.get("models_kept") for row in rows] == [1, None]
-    assert "this run has none" in rows[1]["error"]
+    assert "the run has set none aside" in rows[1]["error"]
 
 
 def test_a_record_tells_what_the_student_keeps(quick: Quick, finished: FinishedRun) -> None:

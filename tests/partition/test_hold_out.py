@@ -1,12 +1,14 @@
 """The validation part of a client's own data."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedshot.errors import UserError
-from fedshot.partition import hold_out
+from fedshot.partition import hold_out, same_share_of_each
 
 
 @given(
@@ -66,3 +68,47 @@ def test_training_is_never_emptied() -> None:
 def test_an_impossible_share(share: float) -> None:
     with pytest.raises(UserError, match="from 0 to below 1"):
         hold_out(np.arange(10), share, 1, 0)
+
+
+@given(
+    sizes=st.lists(st.lists(st.integers(0, 30), min_size=3, max_size=3), min_size=1, max_size=5),
+    share=st.floats(0.05, 0.9),
+    most=st.none() | st.integers(1, 10),
+)
+@settings(max_examples=80, deadline=None)
+def test_judges_are_the_same_share_of_each_client(sizes: list[list[int]], share: float, most: int | None) -> None:
+    labels = np.concatenate([np.repeat(np.arange(3), mine) for mine in sizes])
+    ends = np.cumsum([0, *map(sum, sizes)])
+    parts = [hold_out(np.arange(a, b), share, 1, k, labels, most) for k, (a, b) in enumerate(pairwise(ends))]
+    judges = same_share_of_each(parts, 1, labels)
+    held = [(len(train) + len(back), back) for train, back in parts]
+    least = min(((len(back) + 0.5) / n for n, back in held if len(back)), default=0.0)
+    for (n, back), kept in zip(held, judges, strict=True):
+        assert set(kept.tolist()) <= set(back.tolist()) and (np.diff(kept) > 0).all()
+        assert len(kept) == min(round(least * n), len(back))
+        thinned = len(kept) / max(len(back), 1) * np.bincount(labels[back], minlength=3)
+        assert (abs(np.bincount(labels[kept], minlength=3) - thinned) < 1).all()  # every class alike, up to one
+    if most is None:
+        assert all(len(kept) == len(back) for kept, (_, back) in zip(judges, parts, strict=True)), (
+            "rounding thins nobody"
+        )
+
+
+def test_rare_classes_judge_as_often_as_they_are_held_back() -> None:
+    """A client of 400 and nine times ten samples beside one of 2,000, with a bound: over seeds, nothing is favoured."""
+    labels = np.concatenate([np.repeat(np.arange(10), [400, *9 * [10]]), np.zeros(2000, dtype=np.int64)])
+    rare = 0
+    for seed in range(60):
+        parts = [
+            hold_out(np.arange(a, b), 0.1, seed, k, labels, 64) for k, (a, b) in enumerate([(0, 490), (490, 2490)])
+        ]
+        mine = same_share_of_each(parts, seed, labels)[0]
+        assert len(mine) == 16
+        rare += int((labels[mine] > 0).sum())
+    assert rare == pytest.approx(60 * 16 * 9 / 49, rel=0.15)
+
+
+def test_what_another_client_trained_on_judges_nothing_and_thins_nobody() -> None:
+    parts = [(np.arange(10), np.arange(10, 14)), (np.arange(12, 20), np.arange(20, 24))]
+    judges = same_share_of_each(parts, 1, np.zeros(24, dtype=np.int64))
+    assert judges[0].tolist() == [10, 11] and len(judges[1]) == 2

@@ -9,7 +9,7 @@ import pytest
 
 from fedshot.errors import UserError
 from fedshot.kept import Kept, keep, read_collection
-from fedshot.record import Record, result_digest
+from fedshot.record import HeldOut, Record, result_digest
 from fedshot.report.gather import gather
 
 
@@ -60,6 +60,12 @@ def test_packed_lines_are_the_same_lines(read_back: Callable, tmp_path: Path) ->
     again = tmp_path / "again.jsonl.gz"
     keep(again, read_collection(plain).values())
     assert again.read_bytes() == packed.read_bytes(), "what it holds decides the file, not when it was written"
+    before = packed.stat().st_mtime_ns
+    keep(packed, read_collection(plain).values())
+    assert packed.stat().st_mtime_ns == before, "nothing new, nothing written"
+    misnamed = tmp_path / "plain.jsonl.gz"
+    misnamed.write_bytes(plain.read_bytes())
+    assert list(read_collection(misnamed).values()) == list(read_collection(plain).values())
     packed.write_bytes(packed.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"kept.jsonl.gz cannot be read as a collection of records"):
         read_collection(packed)
@@ -111,6 +117,18 @@ def test_a_figure_that_was_typed_is_refused(read_back: Callable, tmp_path: Path)
     with pytest.raises(UserError, match="fafi, seed 1 does not fit the hash"):
         keep(tmp_path / "other.jsonl", [edited])
     assert not (tmp_path / "other.jsonl").exists()
+
+
+def test_a_held_out_figure_that_was_typed_is_refused(read_back: Callable, tmp_path: Path) -> None:
+    record, file = read_back("fafi"), tmp_path / "kept.jsonl"
+    held_out = HeldOut(images=20, accuracy=0.5, balanced_accuracy=0.5, nll=1.0).sealed(record.spec)
+    told = record.model_copy(update={"held_out": held_out})
+    assert told.sealed().result_sha256 == record.result_sha256, "records of before have none, and the same results"
+    keep(file, [told])
+    assert list(read_collection(file).values()) == [told]
+    file.write_text(file.read_text().replace('"images":20,"accuracy":0.5', '"images":20,"accuracy":0.6'))
+    with pytest.raises(UserError, match="its held-out figures do not fit their seal"):
+        read_collection(file)
 
 
 def test_collections_are_gathered_beside_folders_of_runs(

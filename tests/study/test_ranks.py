@@ -1,6 +1,7 @@
 """Ranks, families of tests, and the diagram, against published figures and naive twins."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedshot.errors import UserError
+from fedshot.record import HeldOut
 from fedshot.study import Results, load_results
 from fedshot.study.diagram import rank_diagram, save_diagram
 from fedshot.study.ranks import differences, rank
@@ -141,3 +143,21 @@ def test_bars_join_methods_that_are_not_told_apart() -> None:
     (axes,) = rank_diagram(compare_ranks(DEMSAR)).axes
     bars = [line.get_xdata() for line in axes.lines if line.get_linewidth() > 3]
     assert [[round(float(x), 2) for x in bar] for bar in bars] == [[1.93, 3.17]]
+
+
+def test_figures_that_only_some_records_have(write_run: Callable[..., Path], tmp_path: Path) -> None:
+    """Records of before say nothing about held-out images: they are left out, and never taken for a number."""
+    for alpha in (0.1, 0.3, 0.5):
+        for seed in (1, 2):
+            for method, accuracy in (("fafi", 0.6), ("etf", 0.7)):
+                held = HeldOut(images=20, accuracy=accuracy, balanced_accuracy=accuracy, nll=1.0)
+                write_run(method, 0.5, held_out=held if (method, seed) != ("fafi", 1) else None, alpha=alpha, seed=seed)
+    found = load_results(tmp_path / "runs")
+    several = differences(found, "fafi", "held_out.accuracy")
+    assert [(one.paired.n, round(one.paired.mean or 0, 6)) for one in several] == 3 * [(1, 0.1)]
+    assert rank(found, "held_out.accuracy").average == {"fafi": 2.0, "etf": 1.0}
+    assert found.column("accuracy") == "final.accuracy", "the short name is that of the figure of the run"
+    none = found.where("seed=1,method=fafi")
+    for asked in (lambda: differences(none, "fafi", "held_out.nll"), lambda: none.pivot(value="held_out.accuracy")):
+        with pytest.raises(UserError, match=r"no run has held_out.*train with --validation 0.1"):
+            asked()

@@ -9,7 +9,7 @@ from fedshot.explain.run import Run
 
 FELL, SEVERE_FELL = 0.03, 0.10  # of all test images, between an earlier point and the last
 IDLE = 0.2  # of the run; a shorter start is what any training needs
-APART = 0.05  # of all images: rules that read what clients held back look up to two points better on it
+APART = 0.05  # of all images: less decides nothing
 LEARNED = 2.0  # times naming one class: below that the whole run taught nothing, which other findings tell
 
 
