@@ -452,6 +452,14 @@ def test_how_often_student_and_teacher_agree(members: tuple[Member, ...], task: 
     assert alone is not None and alone.agreement == found.agreement and alone.agreement_taught is None
 
 
+def test_weight_decay_shortens_what_the_server_trains(members: tuple[Member, ...], task: Task) -> None:
+    def length(decay: float) -> float:
+        (model,) = taught(f"{BRIEF},student.decay={decay:g}", members, task).models
+        return sum(float(p.detach().square().sum()) for p in model.parameters() if p.ndim > 1)
+
+    assert length(0.5) < 0.9 * length(0.0)
+
+
 def test_the_method_hands_every_option_to_its_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {
         "teacher": "logits",
