@@ -18,7 +18,7 @@ from fedshot.options import options_of
 from fedshot.record import Record, read_record
 from fedshot.server import fuse_again
 from fedshot.setting import prepare
-from fedshot.sharing import Sharer, family_of, of_clients, takers
+from fedshot.sharing import Sharer, family_of, of_clients, takers, with_public
 from fedshot.spec import Spec
 from fedshot.store import RunFolder, read_spec
 from fedshot.upload import parse
@@ -286,6 +286,8 @@ def test_a_rule_kept_may_have_public_images_that_the_run_had_not(
     shared = finished(quick("fafi", evaluate_at=(), public=other, fusion=rule))
     record = keep_rule(alone.folder, rule, tmp_path / "kept", public=other)
     assert record.result_sha256 == shared.record.result_sha256 and record.spec == shared.record.spec
+    given = quick("fafi", public="0.1")
+    assert with_public(given, "0.10") == with_public(given, None) == given
     plain = keep_rule(alone.folder, "logits", tmp_path / "plain", public=other)
     assert plain.spec.public is None, "a rule that reads no public images is the run that it would have been"
     with pytest.raises(UserError, match=r"the clients of this run have trained on these images"):

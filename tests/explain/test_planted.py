@@ -10,6 +10,7 @@ from fedshot.explain.engine import findings_of
 from fedshot.explain.finding import Finding
 from fedshot.explain.loaded import load
 from fedshot.explain.run import Run, Sent
+from fedshot.record import HeldOut
 
 
 def fact(finding: Finding, start: str) -> float:
@@ -217,7 +218,10 @@ def test_routing_that_loses_what_clients_know(skewed: Run, find: Callable) -> No
     silent = replace(skewed, record=skewed.record.model_copy(update={"spec": other}))
     assert len(find(silent, "routing_loss").remedies) == 1  # whose clients send no familiarity for this rule
     spec = skewed.record.spec.model_copy(update={"validation": 0.1})
-    held_back = replace(skewed, record=skewed.record.model_copy(update={"spec": spec}))
+    held_out = HeldOut(images=20, accuracy=final.accuracy, balanced_accuracy=0.5, nll=1.0)
+    held_back = replace(skewed, record=skewed.record.model_copy(update={"spec": spec, "held_out": held_out}))
     assert len(find(held_back, "routing_loss").remedies) == 1  # its clients send no familiarity in any case
+    assert "--on held-out`" in find(held_back, "routing_loss").remedies[0]
+    assert "--on" not in finding.remedies[0]
     telling = replace(skewed, upload=lambda k: Sent(frozenset({"weights", "common"}), (10,) * 10, {}))
     assert "-f common" in find(telling, "routing_loss").remedies[0]
