@@ -16,6 +16,22 @@ def changed_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if key not in usual or usual[key] != value}
 
 
+def gone_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an earlier form of a method that it has no more; they can be read in a record, not typed."""
+    from fedshot.methods import METHODS
+
+    if method not in METHODS:  # one in a file, which is not run here
+        return {}
+    known = _usual_options(method)
+    return {key: value for key, value in options.items() if key not in known}
+
+
+def options_to_type(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be typed of a method's options, of those that it still has."""
+    gone = gone_options(method, options)
+    return {key: value for key, value in changed_options(method, options).items() if key not in gone}
+
+
 def variant(method: str, options: Mapping[str, Any]) -> str:
     """A method with the options that are not at their default, as it would be typed; one in a file with all of them.
 

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Mapping
 
-from fedshot.changed import changed_options, changed_settings, words_of
+from fedshot.changed import changed_settings, options_to_type, words_of
 from fedshot.own_rule import settled
 from fedshot.partition import unread
 from fedshot.spec import Spec, as_typed
@@ -34,7 +34,7 @@ def again(spec: Spec, changes: Mapping[str, object]) -> str:
     kept = changed_settings(spec, method)
     if changes.keys() & {"method", "fusion"}:
         kept.pop("fusion", None)
-    options = {} if "method" in changes else changed_options(spec.method, spec.options)
+    options = {} if "method" in changes else options_to_type(spec.method, spec.options)
     settings = {**kept, **options, **changes}
     settings.pop("method", None)
     return command("run", method, *typed(spec, settings))

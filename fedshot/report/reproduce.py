@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fedshot.changed import changed_options, changed_settings
+from fedshot.changed import changed_settings, gone_options, options_to_type, words_of
 
 if TYPE_CHECKING:
     from fedshot.record import Record
@@ -18,7 +18,7 @@ def python_lines(records: Sequence["Record"]) -> str:
     """
     settings = [_arguments(record.spec) for record in records]
     seeds = [record.spec.seed for record in records]
-    lines = ["from fedshot.experiment import run", "from fedshot.spec import make_spec", ""]
+    lines = ["from fedshot.experiment import run", "from fedshot.spec import make_spec", "", *_of_before(records)]
     if all(setting == settings[0] for setting in settings):
         lines.append(f"for seed in {seeds}:")
         lines += ["    " + line for line in _call(settings[0], "seed").splitlines()]
@@ -31,7 +31,7 @@ def _arguments(spec: "Spec") -> dict[str, object]:
     """What make_spec must be told."""
     apart = {
         "method": spec.method,
-        "options": changed_options(spec.method, spec.options),
+        "options": options_to_type(spec.method, spec.options),
         "files": spec.files,
         "precision": spec.precision,
         "evaluate_at": spec.evaluate_at,
@@ -53,8 +53,20 @@ def shell_line(records: Sequence["Record"]) -> str:
     spec = records[0].spec
     points = [point for point in spec.evaluate_at if point != spec.epochs]
     precision = {"precision": spec.precision} if spec.precision else {}
-    changed = {**changed_settings(spec), **precision, **changed_options(spec.method, spec.options)}
+    changed = {**changed_settings(spec), **precision, **options_to_type(spec.method, spec.options)}
     changed.pop("seed", None)
     seeds = ",".join(str(record.spec.seed) for record in records)
     evaluated = ["--evaluate-at", ",".join(map(str, spec.evaluate_at))] if points else []
-    return shlex.join(["fedshot", "compare", spec.method, "--seeds", seeds, *evaluated, *typed(spec, changed)])
+    line = shlex.join(["fedshot", "compare", spec.method, "--seeds", seeds, *evaluated, *typed(spec, changed)])
+    return "\n".join([*_of_before(records), line])
+
+
+def _of_before(records: Sequence["Record"]) -> list[str]:
+    """A comment where the runs are of an earlier form of their method: what follows runs the present one."""
+    gone = {
+        key: value for record in records for key, value in gone_options(record.spec.method, record.spec.options).items()
+    }
+    if not gone:
+        return []
+    told = ", ".join(f"{key}={words_of(value)}" for key, value in gone.items())
+    return [f"# these runs are of an earlier form of {records[0].spec.method} ({told}); this runs the present one"]

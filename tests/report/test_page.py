@@ -10,6 +10,7 @@ import pytest
 from fedshot.cli.settings import build_spec
 from fedshot.errors import UserError
 from fedshot.explain import Finding
+from fedshot.explain.commands import again
 from fedshot.report import write_page
 from fedshot.report.comparison import comparison
 from fedshot.report.gather import TaskRuns
@@ -257,9 +258,18 @@ def test_the_shell_line_has_what_is_read_and_every_option_that_is_not_usual(make
     assert "--set count=none --set images=noise" in words and "temperature" not in words
 
 
+def test_runs_of_an_earlier_form_say_so_and_give_a_command_that_runs(make_record):
+    records = [make_record("recommended", seed=s, options={"share": 1.5, "shrink": 0.003}) for s in (1, 2)]
+    remark, words = shell_line(records).splitlines()
+    assert remark == "# these runs are of an earlier form of recommended (shrink=0.003); this runs the present one"
+    assert "--set share=1.5" in words and "shrink" not in words
+    assert remark in python_lines(records) and "'shrink'" not in python_lines(records)
+    assert "shrink" not in again(records[0].spec, {"epochs": 3})
+
+
 def test_the_python_lines_give_the_same_specs(make_record):
-    records = [make_record(seed=s, options={"weight": 2.0}, evaluate_at=(1, 2), fusion="logits") for s in (1, 2)]
-    for group in (records, [records[0], make_record("etf", seed=2)]):
+    records = [make_record("etf", seed=s, options={"weight": 2.0}, evaluate_at=(1, 2), fusion="logits") for s in (1, 2)]
+    for group in (records, [records[0], make_record("fafi", seed=2)]):
         code = "\n".join(line for line in python_lines(group).splitlines() if not line.startswith("from"))
         made = []
 
