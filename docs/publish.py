@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedshot.errors import UserError
 from fedshot.methods import METHODS
 from fedshot.report.across import across, against
-from fedshot.report.comparison import Runs, as_markdown, comparison
+from fedshot.report.comparison import Runs, comparison
+from fedshot.report.comparison_table import as_markdown
 from fedshot.report.gather import Gathered, gather
 from fedshot.report.leaderboard import leaderboard
 from fedshot.report.note import note_in_markdown, read_note, side_by_side

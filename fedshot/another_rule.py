@@ -10,10 +10,11 @@ from fedshot.errors import UserError
 from fedshot.experiment import finish_run, make_folder
 from fedshot.local.work import one_thread
 from fedshot.own_rule import settled
+from fedshot.prepare import prepare
 from fedshot.record import Record, read_record
 from fedshot.screen import Mode
 from fedshot.server import lacking_section, receive
-from fedshot.setting import Setting, prepare
+from fedshot.setting import Setting
 from fedshot.sharing import Sharer, family_of, of_clients, with_public
 from fedshot.store import RunFolder, read_spec
 

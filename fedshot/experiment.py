@@ -17,12 +17,13 @@ from fedshot.evaluate import Metrics, evaluate, evaluate_with_members
 from fedshot.execution import HERE, Execution
 from fedshot.fusion import Predictor
 from fedshot.local.work import forget_peak_memory, one_thread
+from fedshot.prepare import prepare
 from fedshot.privacy.counts import known_to_the_lab
 from fedshot.privacy.record import privacy_of
 from fedshot.record import Cost, Final, HeldOut, Point, Record, commit, read_record, versions
 from fedshot.screen import Mode, screened
 from fedshot.server import fuse_and_score, receive
-from fedshot.setting import Setting, prepare
+from fedshot.setting import Setting
 from fedshot.sharing import Sharer, by_family, take_over, takers
 from fedshot.spec import Spec
 from fedshot.store import ClientSummary, RunFolder, write_atomic

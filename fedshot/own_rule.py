@@ -1,11 +1,12 @@
-"""The rule that a method makes itself: its options are the method's, and clients do not depend on them."""
+"""Which rule answers: the method's own, whose options are the method's and clients do not depend on, or another."""
 
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from fedshot.errors import UserError
-from fedshot.fusion import FUSIONS
+from fedshot.fusion import FUSIONS, Fusion, make_fusion
+from fedshot.method import Method
 from fedshot.methods import METHODS, canonical
 from fedshot.options import options_of, parse_inline, resolve
 from fedshot.spec import Spec
@@ -68,3 +69,34 @@ def settled(spec: Spec, replacing: bool = False) -> Spec:
         )
     values = resolve(FUSIONS[name], parse_inline(typed, f"fusion rule {name!r}"), f"fusion rule {name!r}")
     return spec.model_copy(update={"fusion": name, "options": {**others, **{key: values[key] for key in own}}})
+
+
+def chosen_rule(asked: str | None, method: Method, options: Mapping[str, Any]) -> Fusion:
+    """The fusion rule that was asked for, checked against what clients of the method send."""
+    fusion = rule_of(method, asked)
+    if asked and fusion.name == method.fusion.name != asked and not file_of(asked):
+        known = FUSIONS.get(fusion.name)
+        if known and (twice := sorted(options_of(known).keys() & options.keys())):
+            raise UserError(
+                f"method {method.name!r} makes its own rule {fusion.name!r}: give the rule's options as the method's, "
+                f"--set {twice[0]}=…, instead of --fusion {asked}"
+            )
+    check_sections(fusion, method)
+    return fusion
+
+
+def rule_of(method: Method, asked: str | None) -> Fusion:
+    """The fusion rule that was asked for; the method's own if none was.
+
+    Its bare name means it as the method made it, with the method's options.
+    """
+    return method.fusion if asked in (None, method.fusion.name) else make_fusion(asked)
+
+
+def check_sections(fusion: Fusion, method: Method) -> None:
+    """Refuses a rule that reads what the clients of a method never send."""
+    if unknown_ones := [name for name in fusion.needs if name not in ("weights", *method.statistics)]:
+        raise UserError(
+            f"fusion {fusion.name} needs {', '.join(unknown_ones)}, which clients of {method.name} do not send: choose "
+            f"another rule, e.g. {method.fusion.name}"
+        )

@@ -16,9 +16,10 @@ from fedshot.fusion import Fusion, Member, Predictor, without_training
 from fedshot.fusion.memory import KEPT_BYTES, Budget
 from fedshot.models import Classifier
 from fedshot.models.copies import copy_of, frozen_copy
+from fedshot.own_rule import check_sections, rule_of
 from fedshot.privacy.counts import check_counts, check_told, lost, sections_told, told_spec
 from fedshot.seeds import stream
-from fedshot.setting import Setting, check_sections, rule_of
+from fedshot.setting import Setting
 from fedshot.store import RunFolder
 from fedshot.student import student_of
 from fedshot.upload import Upload, parse

@@ -7,7 +7,7 @@ import pytest
 from fedshot.changed import changed_options, changed_settings, variant
 from fedshot.explain.commands import again
 from fedshot.methods import parse_reference
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.spec import Spec, make_spec
 
 

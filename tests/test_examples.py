@@ -9,7 +9,7 @@ import torch
 
 from fedshot.errors import UserError
 from fedshot.experiment import run
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.study.recipe import read_recipe
 from fedshot.upload import parse
 

@@ -20,10 +20,11 @@ from fedshot.explain.diagnoses import DIAGNOSES
 from fedshot.holding import _dataset
 from fedshot.local.familiarity import nearest_distance
 from fedshot.local.work import peak_memory, train_client
+from fedshot.prepare import prepare
 from fedshot.record import Record
 from fedshot.sections import Section
 from fedshot.server import receive
-from fedshot.setting import default_batch_size, prepare
+from fedshot.setting import default_batch_size
 from fedshot.spec import Spec, make_spec
 from fedshot.store import RunFolder
 from fedshot.study import load_results

@@ -24,9 +24,9 @@ from fedshot.methods import METHODS
 from fedshot.methods.terms import CLASSIFICATION
 from fedshot.models import Classifier
 from fedshot.models.copies import frozen_copy
+from fedshot.prepare import prepare
 from fedshot.record import Record
 from fedshot.sections import Evidence
-from fedshot.setting import prepare
 from fedshot.spec import Spec, make_spec
 from fedshot.store import RunFolder
 from fedshot.upload import parse

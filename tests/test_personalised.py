@@ -8,9 +8,9 @@ import pytest
 from fedshot.data.dataset import Dataset
 from fedshot.evaluate import evaluate_with_members
 from fedshot.fusion import make_fusion
+from fedshot.prepare import prepare
 from fedshot.record import Record
 from fedshot.server import receive
-from fedshot.setting import prepare
 from fedshot.spec import Spec
 
 Quick = Callable[..., Spec]

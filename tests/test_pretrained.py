@@ -23,9 +23,10 @@ from fedshot.local.common import common_statistics
 from fedshot.method import Client
 from fedshot.models import ENCODERS
 from fedshot.models.look import common_look
+from fedshot.prepare import prepare
 from fedshot.pretrained import open_pretrained
 from fedshot.server import fuse_again
-from fedshot.setting import Setting, prepare
+from fedshot.setting import Setting
 from fedshot.spec import Spec, make_spec
 from fedshot.store import RunFolder, read_spec
 from fedshot.study.grid import Cell

@@ -19,8 +19,9 @@ from fedshot.experiment import finish_run, judged
 from fedshot.fusion import FUSIONS, make_fusion
 from fedshot.local.work import upload_of
 from fedshot.method import Client
+from fedshot.prepare import prepare
 from fedshot.server import Reception, fuse_again, receive, sent
-from fedshot.setting import Setting, prepare
+from fedshot.setting import Setting
 from fedshot.spec import Spec, make_spec
 from fedshot.store import ClientSummary, RunFolder
 from fedshot.upload import SECTIONS, Upload, parse

@@ -15,9 +15,9 @@ from fedshot.experiment import Execution, finish_run, run, run_all
 from fedshot.fusion import FUSIONS, make_fusion
 from fedshot.methods import METHODS
 from fedshot.options import options_of
+from fedshot.prepare import prepare
 from fedshot.record import Record, read_record
 from fedshot.server import fuse_again
-from fedshot.setting import prepare
 from fedshot.sharing import Sharer, family_of, of_clients, takers, with_public
 from fedshot.spec import Spec
 from fedshot.store import RunFolder, read_spec

@@ -24,8 +24,9 @@ from fedshot.method import Client
 from fedshot.models import Classifier
 from fedshot.models.cnn import Cnn
 from fedshot.partition import RECIPES
+from fedshot.prepare import prepare
 from fedshot.server import receive
-from fedshot.setting import Setting, prepare
+from fedshot.setting import Setting
 from fedshot.spec import Spec, make_spec
 from fedshot.store import RunFolder
 from fedshot.study.statistics import paired_difference, percent, points, summarise

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fedshot.benchmarks.ground import Ground, expected_speed, in_one_line, release_memory
 from fedshot.benchmarks.packaged import timed_run
 from fedshot.benchmarks.report import ScalingRow
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.spec import Spec, make_spec
 
 _FEWEST_CLIENTS = 5

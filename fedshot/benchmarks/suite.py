@@ -12,7 +12,8 @@ from fedshot.benchmarks.plain import Measured
 from fedshot.benchmarks.published import measure_published
 from fedshot.benchmarks.report import BenchReport, Row
 from fedshot.benchmarks.scaling import Point, scaling_rows
-from fedshot.setting import Setting, prepare
+from fedshot.prepare import prepare
+from fedshot.setting import Setting
 
 
 def growing(

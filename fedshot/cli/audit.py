@@ -33,8 +33,8 @@ def audit(
     - `fedshot audit runs/held --client 0 --json`
     """
     from fedshot.local.work import one_thread
+    from fedshot.prepare import prepare
     from fedshot.privacy.audit import audit as attacked
-    from fedshot.setting import prepare
     from fedshot.sharing import of_clients
     from fedshot.store import RunFolder, read_spec
 

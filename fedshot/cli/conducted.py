@@ -17,8 +17,8 @@ from fedshot.federation.launch import Launched, RunFailed, finished, follow, lau
 from fedshot.federation.layout import ServerFolder
 from fedshot.federation.ledger import standings
 from fedshot.federation.plan import Plan
+from fedshot.prepare import prepare
 from fedshot.record import Record
-from fedshot.setting import prepare
 from fedshot.spec import Spec
 
 _ALONE_SECONDS = 15.0

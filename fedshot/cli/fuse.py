@@ -116,7 +116,7 @@ def fuse(
 
 def _setting(folder: "RunFolder", data_root: Path | None, device: str, public: str | None, on: JudgedOn) -> "Setting":
     """That of a run's clients, with the images that judge in the place of test images."""
-    from fedshot.setting import prepare
+    from fedshot.prepare import prepare
     from fedshot.sharing import of_clients, with_public
     from fedshot.store import read_spec
 

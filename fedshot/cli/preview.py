@@ -44,8 +44,8 @@ def preview(
     """
     from fedshot.cli.train import spec_fields
     from fedshot.errors import UserError
+    from fedshot.prepare import prepare
     from fedshot.privacy.preview import preview as listed
-    from fedshot.setting import prepare
 
     spec = s.build_spec(method, spec_fields(locals()), set, None)
     if client >= spec.clients:

@@ -34,9 +34,9 @@ def screen(
     - `fedshot fuse runs/RUN --without 2` the same federation without the suspect
     """
     from fedshot.local.work import one_thread
+    from fedshot.prepare import prepare
     from fedshot.screen import screen as compared
     from fedshot.server import REFUSED, receive
-    from fedshot.setting import prepare
     from fedshot.sharing import of_clients
     from fedshot.store import RunFolder, read_spec
 

@@ -66,7 +66,7 @@ def run(
     given = spec_fields(locals())
     spec = s.build_spec(method, given, set, evaluate_at)
     from fedshot.experiment import run as run_experiment
-    from fedshot.setting import prepare
+    from fedshot.prepare import prepare
     from fedshot.store import RunFolder
 
     execution = _execution(device, workers, lanes, data_root, resume)
@@ -163,7 +163,7 @@ def _resolved(spec: Spec) -> Spec:
 
 def _own_place(folder: Path, spec: Spec, execution: "Execution") -> Path:
     """The folder, or one beside it that is named after the spec where it holds a run of another spec."""
-    from fedshot.setting import prepare
+    from fedshot.prepare import prepare
     from fedshot.store import RunFolder, differing_fields, read_spec
 
     held = RunFolder(folder)

@@ -16,7 +16,8 @@ import torch
 from fedshot.engines.job import Done, Job, Place, Told, WorkerLost, too_large
 from fedshot.local.train import Bench
 from fedshot.local.work import client_work, one_thread
-from fedshot.setting import Setting, prepare
+from fedshot.prepare import prepare
+from fedshot.setting import Setting
 from fedshot.spec import Spec
 from fedshot.store import ClientSummary, RunFolder
 

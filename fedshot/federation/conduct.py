@@ -19,8 +19,9 @@ from fedshot.federation.order import Order, make_order, read_order
 from fedshot.federation.plan import Plan, read_plan, write_plan
 from fedshot.federation.transport import Clock, SystemClock, Transport
 from fedshot.partition.own import as_if_shared
+from fedshot.prepare import prepare
 from fedshot.record import Record, read_record
-from fedshot.setting import Setting, prepare
+from fedshot.setting import Setting
 from fedshot.spec import Spec
 from fedshot.store import RunFolder, read_spec, write_atomic
 from fedshot.user_file import file_of

@@ -17,12 +17,13 @@ from fedshot.federation.share import read_share
 from fedshot.federation.site import SiteFile
 from fedshot.method import Method
 from fedshot.methods import METHODS, make_method
+from fedshot.own_rule import rule_of
 from fedshot.partition import Partition
 from fedshot.partition.own import OWN
 from fedshot.pretrained import open_pretrained
 from fedshot.privacy.check import check_privacy
 from fedshot.privacy.policy import stricter
-from fedshot.setting import Setting, rule_of
+from fedshot.setting import Setting
 from fedshot.task import Task
 from fedshot.user_file import file_of
 

@@ -4,7 +4,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedshot.report.comparison import Row, difference_in_words, some_in_words
+from fedshot.report.comparison import Row
+from fedshot.report.comparison_table import difference_in_words, some_in_words
 from fedshot.report.wording import bytes_in_words, number_of, seconds_in_words
 from fedshot.study.statistics import percent
 

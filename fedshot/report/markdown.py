@@ -1,7 +1,8 @@
 """Everything that was gathered, as tables in Markdown."""
 
 from fedshot.report.across import across
-from fedshot.report.comparison import as_markdown, comparison
+from fedshot.report.comparison import comparison
+from fedshot.report.comparison_table import as_markdown
 from fedshot.report.gather import Gathered
 from fedshot.study.sheet import as_markdown as sheet_as_markdown
 

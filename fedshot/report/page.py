@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedshot.errors import UserError
 from fedshot.report.cells import comparison_cells, cost_cells
-from fedshot.report.comparison import Comparison, Runs, comparison, known
+from fedshot.report.comparison import Comparison, Runs, comparison
+from fedshot.report.comparison_table import known
 from fedshot.report.exhibits import Exhibit
 from fedshot.report.gather import TaskRuns
 from fedshot.report.payload import as_script, payload

@@ -15,10 +15,11 @@ from pathlib import Path
 from fedshot.experiment import Execution, run_all
 from fedshot.fusion import Member
 from fedshot.local.work import one_thread
+from fedshot.prepare import prepare
 from fedshot.screen import screen
 from fedshot.screen.attacks import ATTACKS, poison
 from fedshot.server import receive
-from fedshot.setting import Setting, prepare
+from fedshot.setting import Setting
 from fedshot.spec import make_spec
 from fedshot.store import RunFolder, read_spec
 

@@ -84,7 +84,7 @@ def _seconds_per_sample(left: Sequence[Planned], known: Sequence[Record], execut
         return seconds / work, f"from {number_of(len(alike), 'finished run')} of {first.spec.data} here"
     from fedshot.benchmarks.eager import measure_eager
     from fedshot.local.work import one_thread
-    from fedshot.setting import prepare
+    from fedshot.prepare import prepare
 
     setting = prepare(first.spec, execution.data_root, execution.devices[0], RunFolder(first.folder).pretrained)
     with one_thread(setting.device):
@@ -95,7 +95,7 @@ def _seconds_per_sample(left: Sequence[Planned], known: Sequence[Record], execut
 
 def _bytes_by_kind(left: Sequence[Planned], known: Mapping[Path, Record], execution: Execution) -> dict[Kind, int]:
     """Of a run's folder: as finished runs of the same kind have it, or the weights of its clients."""
-    from fedshot.setting import prepare
+    from fedshot.prepare import prepare
 
     found: dict[Kind, int] = {}
     for kind, planned in {_kind(planned.spec): planned for planned in left}.items():

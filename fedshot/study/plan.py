@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedshot.errors import UserError
+from fedshot.prepare import prepare
 from fedshot.record import read_record
-from fedshot.setting import Setting, prepare
+from fedshot.setting import Setting
 from fedshot.sharing import Sharer, by_family, donor_of, takers
 from fedshot.spec import Spec
 from fedshot.store import RunFolder, read_spec

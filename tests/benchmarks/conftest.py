@@ -3,7 +3,8 @@
 import pytest
 
 from fedshot.benchmarks.cases import Case
-from fedshot.setting import Setting, prepare
+from fedshot.prepare import prepare
+from fedshot.setting import Setting
 
 TINY = "synthetic:images=40,size=8,test=10"
 

@@ -17,7 +17,7 @@ from fedshot.data.dataset import Labelled
 from fedshot.experiment import run
 from fedshot.local import losses
 from fedshot.models import prototypes_of, unit
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.store import RunFolder
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from fedshot.benchmarks.machine import busy_cores, flops_per_image, machine_name
 from fedshot.benchmarks.report import BenchReport, Row, ScalingRow, append_history, read_history, slower_cases
 from fedshot.benchmarks.show import case_table, headline, noise, remarks, save_figure, scaling_figure, scaling_table
 from fedshot.errors import UserError
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 
 
 def row(name, speed=None, **changes):

@@ -9,7 +9,7 @@ import pytest
 from fedshot.errors import UserError
 from fedshot.experiment import run
 from fedshot.holding import _dataset, public_part
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.spec import Spec, make_spec
 
 Quick = Callable[..., Spec]

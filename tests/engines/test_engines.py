@@ -17,8 +17,8 @@ from fedshot.engines.lanes import Crew, Lane
 from fedshot.engines.workers import _work
 from fedshot.errors import UserError
 from fedshot.experiment import Execution, run, run_all
+from fedshot.prepare import prepare
 from fedshot.record import Record
-from fedshot.setting import prepare
 from fedshot.spec import Spec
 from fedshot.store import ClientSummary
 

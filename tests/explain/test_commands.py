@@ -8,7 +8,7 @@ import pytest
 from fedshot.explain.commands import again
 from fedshot.methods import METHODS
 from fedshot.options import options_of
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.spec import Spec, make_spec
 
 

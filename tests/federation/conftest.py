@@ -16,8 +16,8 @@ from fedshot.federation.respond import respond
 from fedshot.federation.share import write_shares
 from fedshot.federation.site import JobFolder, Site, SiteFile
 from fedshot.federation.transport import Failure, Reply
+from fedshot.prepare import prepare
 from fedshot.record import Record
-from fedshot.setting import prepare
 from fedshot.spec import Spec, make_spec
 from fedshot.store import RunFolder
 

@@ -13,9 +13,9 @@ from fedshot.federation import desk
 from fedshot.federation.collect import GIVE_UP_SECONDS
 from fedshot.federation.messages import Answer, Packet, Question, pack
 from fedshot.federation.transport import TransportDown
+from fedshot.prepare import prepare
 from fedshot.record import Record
 from fedshot.server import fuse_again
-from fedshot.setting import prepare
 from fedshot.spec import Spec
 from fedshot.store import write_atomic
 

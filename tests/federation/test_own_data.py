@@ -22,7 +22,7 @@ from fedshot.federation.plan import Plan
 from fedshot.federation.share import read_share, write_shares
 from fedshot.federation.site import Site, SiteFile
 from fedshot.partition import Partition
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.spec import Spec, make_spec
 from fedshot.upload import parse
 

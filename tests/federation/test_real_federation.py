@@ -40,8 +40,8 @@ from fedshot.federation.processes import Service, free_port
 from fedshot.federation.proxy import nginx_configuration, passes, speaks_ipv6
 from fedshot.federation.share import write_shares
 from fedshot.federation.site import JobFolder, Site
+from fedshot.prepare import prepare
 from fedshot.record import Record
-from fedshot.setting import prepare
 from fedshot.spec import Spec
 from fedshot.store import write_atomic
 

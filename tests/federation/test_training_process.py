@@ -20,7 +20,7 @@ from fedshot.federation.messages import Answer, Question, unpack
 from fedshot.federation.order import make_order
 from fedshot.federation.respond import respond
 from fedshot.federation.site import JobFolder, Site
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.spec import Spec, make_spec
 from fedshot.store import write_atomic
 

@@ -25,8 +25,9 @@ from fedshot.local.pixels import FEWEST, class_pixels
 from fedshot.local.views import augment
 from fedshot.methods import METHODS
 from fedshot.models import Classifier
+from fedshot.prepare import prepare
 from fedshot.server import fuse_again, receive
-from fedshot.setting import Setting, prepare
+from fedshot.setting import Setting
 from fedshot.spec import Spec
 from fedshot.student import Student, student_of
 from fedshot.task import Task

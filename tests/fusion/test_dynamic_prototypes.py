@@ -19,9 +19,10 @@ from fedshot.local.confidence import class_confidence
 from fedshot.local.statistics import evidence_of, statistics
 from fedshot.local.work import upload_of
 from fedshot.models import Classifier, EtfHead, PrototypeHead, build
+from fedshot.prepare import prepare
 from fedshot.sections import STATISTICS
 from fedshot.server import Reception, lacking_section
-from fedshot.setting import Setting, prepare
+from fedshot.setting import Setting
 from fedshot.spec import Spec
 from fedshot.task import Task
 from fedshot.upload import Header

@@ -22,8 +22,9 @@ from fedshot.fusion.outputs import outputs_of
 from fedshot.local.work import upload_of
 from fedshot.method import Client
 from fedshot.models import Classifier, PrototypeHead, build
+from fedshot.prepare import prepare
 from fedshot.server import Reception, fuse_again, receive
-from fedshot.setting import Setting, prepare
+from fedshot.setting import Setting
 from fedshot.spec import Spec
 from fedshot.store import ClientSummary, RunFolder
 from fedshot.task import Task

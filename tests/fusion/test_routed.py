@@ -27,9 +27,10 @@ from fedshot.methods.recommended import turned_model
 from fedshot.models import Classifier, PrototypeHead, build, unit
 from fedshot.models.common import CommonFeatures
 from fedshot.precision import pack
+from fedshot.prepare import prepare
 from fedshot.sections import ROUTING, STATISTICS
 from fedshot.server import Reception, lacking_section
-from fedshot.setting import Setting, prepare
+from fedshot.setting import Setting
 from fedshot.spec import Precision, Spec
 from fedshot.stored import read
 from fedshot.symmetric import pack_lower, unpack_symmetric

@@ -22,8 +22,8 @@ from fedshot.fusion.split import VOTES, label_similarity, stages_of_alike, stage
 from fedshot.models import LinearHead, PrototypeHead, build
 from fedshot.models.copies import frozen_copy
 from fedshot.models.split import Base
+from fedshot.prepare import prepare
 from fedshot.server import fuse_again
-from fedshot.setting import prepare
 from fedshot.spec import Spec
 from fedshot.task import Task
 from fedshot.upload import Header

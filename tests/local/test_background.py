@@ -10,7 +10,7 @@ import torch
 from fedshot.local import work
 from fedshot.local.background import in_background
 from fedshot.local.train import Bench
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.spec import Spec
 from fedshot.store import RunFolder
 from fedshot.upload import Upload

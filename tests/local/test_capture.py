@@ -10,7 +10,7 @@ import torch
 from fedshot.local.capture import Capture, CaptureRefused
 from fedshot.local.train import Bench
 from fedshot.method import Client
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.spec import Spec
 
 Quick = Callable[..., Spec]

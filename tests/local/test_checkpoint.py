@@ -14,7 +14,7 @@ from fedshot.local.step import Training
 from fedshot.local.train import Bench
 from fedshot.local.work import client_work, one_thread
 from fedshot.method import Client, Views
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.spec import Spec
 from fedshot.store import RunFolder
 from fedshot.upload import parse

@@ -14,7 +14,7 @@ from fedshot.local.objective import Objective, Step, Term
 from fedshot.local.step import Training
 from fedshot.methods.terms import CLASSIFICATION, CONTRAST, prototypes
 from fedshot.models import PrototypeHead, build, unit
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.spec import Spec
 from fedshot.task import Task
 

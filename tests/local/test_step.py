@@ -18,7 +18,8 @@ from fedshot.local.step import Training
 from fedshot.local.train import Bench
 from fedshot.method import Client, Views
 from fedshot.methods import METHODS
-from fedshot.setting import Setting, prepare
+from fedshot.prepare import prepare
+from fedshot.setting import Setting
 from fedshot.spec import Spec
 
 Quick = Callable[..., Spec]

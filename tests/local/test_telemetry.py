@@ -15,8 +15,8 @@ from fedshot.local.telemetry import EpochLog
 from fedshot.local.weighting import WeightReport
 from fedshot.method import Client
 from fedshot.models import Classifier, LinearHead, PrototypeHead, build
+from fedshot.prepare import prepare
 from fedshot.sections import Evidence, Sizes
-from fedshot.setting import prepare
 from fedshot.spec import Spec
 from fedshot.task import Task
 from fedshot.upload import parse

@@ -27,8 +27,8 @@ from fedshot.local.weighting import DecoupledUncertainty, Scheduled
 from fedshot.method import Client, Views
 from fedshot.methods.terms import CONTRAST
 from fedshot.models import Classifier, prototypes_of
+from fedshot.prepare import prepare
 from fedshot.seeds import stream
-from fedshot.setting import prepare
 from fedshot.spec import Spec
 from fedshot.task import Task
 

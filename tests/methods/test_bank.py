@@ -11,7 +11,7 @@ from safetensors.torch import load
 from fedshot.errors import UserError
 from fedshot.experiment import Execution, run
 from fedshot.methods.bank import Stages
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.spec import Spec
 
 Quick = Callable[..., Spec]

@@ -8,7 +8,7 @@ import pytest
 from fedshot.errors import UserError
 from fedshot.method import Client
 from fedshot.methods.balanced_contrast import _seen
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.spec import Spec
 
 Quick = Callable[..., Spec]

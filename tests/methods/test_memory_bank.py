@@ -12,7 +12,7 @@ from fedshot.local.counterparts import counterparts, tensors_in
 from fedshot.local.train import Bench
 from fedshot.local.work import client_work, one_thread
 from fedshot.method import Client
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.spec import Spec
 from fedshot.store import RunFolder
 

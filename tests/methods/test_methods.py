@@ -18,7 +18,7 @@ from fedshot.method import Method
 from fedshot.methods import ALIASES, METHODS, canonical, factory_of, parse_reference
 from fedshot.methods.aligned import Alignment
 from fedshot.options import bind, options_of
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.spec import Spec
 from fedshot.upload import parse
 

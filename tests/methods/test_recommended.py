@@ -13,9 +13,9 @@ from fedshot.fusion import FUSIONS, make_fusion
 from fedshot.method import Client
 from fedshot.methods.fafi import fafi
 from fedshot.methods.recommended import recommended
+from fedshot.prepare import prepare
 from fedshot.sections import ROUTING
 from fedshot.server import fuse_again
-from fedshot.setting import prepare
 from fedshot.spec import Spec, make_spec
 from fedshot.store import RunFolder
 from fedshot.upload import parse

@@ -9,7 +9,7 @@ import pytest
 from fedshot.engines.job import Job, Watch
 from fedshot.experiment import Execution, run, run_all
 from fedshot.local.work import train_client
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.spec import Spec
 from fedshot.store import RunFolder
 from fedshot.upload import parse

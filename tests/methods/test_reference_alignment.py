@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedshot.errors import UserError
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.spec import Spec
 
 Quick = Callable[..., Spec]

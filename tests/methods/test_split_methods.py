@@ -9,7 +9,7 @@ import torch
 from fedshot.experiment import run
 from fedshot.fusion.split import stages_of_alike, stages_of_one
 from fedshot.method import Client
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.spec import Spec
 from fedshot.upload import parse
 

@@ -15,7 +15,7 @@ from fedshot.methods.recommended import turned_model
 from fedshot.models import Classifier, PrototypeHead, build
 from fedshot.models.copies import copy_of, frozen_copy
 from fedshot.models.turned import TurnedClassifier, all_turns, turn_at_random, turn_shares, turns_of
-from fedshot.setting import prepare
+from fedshot.prepare import prepare
 from fedshot.spec import Spec
 from fedshot.task import Task
 

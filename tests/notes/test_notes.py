@@ -13,8 +13,8 @@ from fedshot.cli import main
 from fedshot.errors import UserError
 from fedshot.notes import NOTES, Runs, note_of
 from fedshot.notes.note import Repeated, at_same_place
+from fedshot.prepare import prepare
 from fedshot.record import read_record
-from fedshot.setting import prepare
 from fedshot.store import RunFolder
 
 

@@ -16,9 +16,10 @@ from fedshot.errors import UserError
 from fedshot.experiment import run
 from fedshot.local.work import upload_of
 from fedshot.method import Client
+from fedshot.prepare import prepare
 from fedshot.privacy.attacks import ATTACKS, Evidence, Seen, likelihood, loss_threshold, near_class_mean
 from fedshot.privacy.audit import advantage, auc, audit, by_chance, look, tpr_at
-from fedshot.setting import Setting, prepare
+from fedshot.setting import Setting
 from fedshot.spec import Spec, make_spec
 from fedshot.store import RunFolder
 

@@ -17,6 +17,7 @@ from fedshot.fusion import FUSIONS, Member, make_fusion
 from fedshot.local.work import upload_of
 from fedshot.method import Client
 from fedshot.models.copies import frozen_copy
+from fedshot.prepare import prepare
 from fedshot.privacy.client import kept_told, told
 from fedshot.privacy.counts import check_told, even, told_counts
 from fedshot.privacy.policy import CountsPolicy, stricter
@@ -25,7 +26,7 @@ from fedshot.privacy.record import in_words
 from fedshot.privacy.rules import _USES, use_of_counts
 from fedshot.record import Record, result_digest
 from fedshot.server import Reception, fuse_again
-from fedshot.setting import Setting, prepare
+from fedshot.setting import Setting
 from fedshot.spec import Spec, make_spec
 from fedshot.store import ClientSummary
 from fedshot.upload import SECTIONS, Header, parse

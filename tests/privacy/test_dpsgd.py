@@ -26,11 +26,12 @@ from fedshot.methods import METHODS
 from fedshot.methods.baselines import fedavg
 from fedshot.methods.fafi import fafi
 from fedshot.methods.terms import CLASSIFICATION
+from fedshot.prepare import prepare
 from fedshot.privacy.accountant import advantage_bound, spent
 from fedshot.privacy.client import training_of
 from fedshot.privacy.dpsgd import PrivateBench, PrivateTraining
 from fedshot.privacy.separable import check_separable, objective_without_data
-from fedshot.setting import Setting, prepare
+from fedshot.setting import Setting
 from fedshot.spec import Spec, make_spec
 from fedshot.upload import parse
 

@@ -11,9 +11,9 @@ from fedshot.fusion import make_fusion
 from fedshot.local.work import upload_of
 from fedshot.method import Client
 from fedshot.methods import METHODS
+from fedshot.prepare import prepare
 from fedshot.privacy.preview import Preview, preview, preview_of_finished
 from fedshot.privacy.told import HEADER, SECTIONS, SUMMARY
-from fedshot.setting import prepare
 from fedshot.spec import Spec
 from fedshot.store import ClientSummary, RunFolder
 from fedshot.upload import SECTIONS as ALL_SECTIONS

@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from fedshot.record import HeldOut, Record
 from fedshot.report import as_markdown, as_table, comparison, run_summary
 from fedshot.report.cells import comparison_cells
-from fedshot.report.comparison import known
+from fedshot.report.comparison_table import known
 
 
 def printed(shown: RenderableType, width: int = 80) -> str:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from fedshot.local.train import Bench
 from fedshot.local.work import client_work
+from fedshot.prepare import prepare
 from fedshot.report.underway import under_way
-from fedshot.setting import prepare
 from fedshot.spec import Spec
 from fedshot.store import RunFolder
 

@@ -13,13 +13,14 @@ import torch
 from fedshot.errors import UserError
 from fedshot.experiment import finish_run, run
 from fedshot.fusion import Member
+from fedshot.prepare import prepare
 from fedshot.screen import screen, screened
 from fedshot.screen.attacks import ATTACKS, flipped, poison
 from fedshot.screen.measure import Case, table
 from fedshot.screen.robust import distances
 from fedshot.screen.statistics import Fit, _set_aside, shared_labels
 from fedshot.server import Received, receive
-from fedshot.setting import Setting, prepare
+from fedshot.setting import Setting
 from fedshot.spec import make_spec
 from fedshot.store import RunFolder
 from fedshot.task import Public

@@ -177,7 +177,7 @@ def _goes_by_held_out(spec: Spec, rule: str) -> bool:
     """Whether a rule of ours reads what clients found on images that they held back; others are not run to be asked."""
     from fedshot.fusion import FUSIONS, make_fusion
     from fedshot.methods import METHODS, make_method
-    from fedshot.setting import rule_of
+    from fedshot.own_rule import rule_of
 
     if rule.partition(":")[0] not in FUSIONS:
         return False
