@@ -105,6 +105,8 @@ def fuse(
         typer.echo(json_module.dumps(rows, indent=1))
     else:
         _table(rows)
+        if on == "test" and sum("error" not in row for row in rows) > 1:
+            typer.echo(f"sorted by test accuracy; {_how_to_choose(folder)}")
         if not asked:
             left = ", ".join(name for name in FUSIONS if name not in without_training())
             typer.echo(f"not tried, since they train a model: {left}; name one with -f")
@@ -191,8 +193,6 @@ def _table(rows: list[dict[str, Any]]) -> None:
         console.print(table)
         if usable[0]["on"] == "held-out":
             _judged_by(usable)
-        elif len(usable) > 1:
-            console.print("sorted by test accuracy: choose by what clients hold back, --on held-out", style="dim")
     if not all(row["inductive"] for row in usable):
         console.print(f"* transductive: reads statistics of the {usable[0]['on']} images", style="dim")
     for number, reason in (usable[0]["left_out"] if usable else {}).items():
@@ -204,6 +204,19 @@ def _table(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if "error" in row:
             console.print(f"{row['fusion']}: not possible, {row['error']}", style="yellow", markup=False)
+
+
+def _how_to_choose(folder: "RunFolder") -> str:
+    """Where a choice among rules belongs, for the clients of a run."""
+    from fedshot.partition.own import OWN
+    from fedshot.store import read_spec
+
+    spec = read_spec(folder.spec)
+    if spec.recipe == OWN and not spec.partition_file:
+        return "choose on data of your own, not by this"
+    if not spec.validation:
+        return "to choose by images that clients hold back, train with --validation 0.1"
+    return "choose by what clients hold back, --on held-out"
 
 
 def _judged_by(rows: list[dict[str, Any]]) -> None:

@@ -277,7 +277,7 @@ def test_who_waits_for_the_server_is_told_where_it_stands(
     assert call("fuse", str(run_folder), "-f", student, "--json").err == ""
 
 
-def test_a_choice_can_be_made_on_what_clients_held_back(call: Callable, run_folder: Path) -> None:
+def test_a_choice_can_be_made_on_what_clients_held_back(call: Callable, small: list[str], run_folder: Path) -> None:
     held_back = sum(
         row["validation_samples"] for row in json.loads((run_folder / "record.json").read_text())["clients"]
     )
@@ -293,6 +293,8 @@ def test_a_choice_can_be_made_on_what_clients_held_back(call: Callable, run_fold
     assert "typicality reads what clients found on these very images" in both
     assert "* transductive: reads statistics of the held-out images" in both
     assert "choose by what clients hold back, --on held-out" in call("fuse", str(run_folder), *rules).out
+    assert call("run", "fafi", *small, "--out", "bare").status == 0
+    assert "train with --validation 0.1" in call("fuse", "bare", *rules).out
     student = "distilled:views=1,student.passes=1"
     told = call(
         "fuse", str(run_folder), "-f", student, "--public", "synthetic:images=40,size=8,channels=1", "--on", "held-out"

@@ -96,16 +96,23 @@ def test_every_other_command_works_on_the_run(
     assert record.clients[2].skipped == "was not online before the deadline"
     for words in (
         ["fuse", str(folder), "-f", "features", "--json"],
+        ["fuse", str(folder), "-f", "features", "-f", "logits"],
         ["report", str(folder), "--out", str(tmp_path / "report.html")],
         ["explain", str(folder)],
     ):
         with pytest.raises(SystemExit) as end:
             main(words)
         assert end.value.code == 0
-        if words[0] == "fuse":
+        if words[-1] == "logits":
+            assert "choose on data of your own" in capsys.readouterr().out
+        elif words[0] == "fuse":
             (row,) = json.loads(capsys.readouterr().out)
             assert row["clients"] == [0, 1] and row["accuracy"] == record.final.accuracy
     assert (tmp_path / "report.html").stat().st_size > 10_000
+    with pytest.raises(SystemExit) as end:
+        main(["fuse", str(folder), "--on", "held-out"])
+    assert end.value.code == 2 and "theirs alone" in capsys.readouterr().err
+    assert record.held_out is None
     assert isinstance(explain(folder), list)
 
 
